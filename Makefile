@@ -1,0 +1,54 @@
+# make demo      open the page in the browser (PORT=7860)
+# make test      lint and quick tests
+# make test-all  the slow tests too
+# make train     retrain the embedded model
+#
+# Each target first sets up .venv; a second run finds it ready and installs nothing.
+
+PYTHON ?= python3
+PORT ?= 7860
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
+
+# pytest runs the tests, ruff checks and formats the code, playwright drives the browser in tests/test_browser.py.
+TEST_TOOLS := 'pytest>=9,<10' 'ruff>=0.17,<0.18' 'playwright>=1.50,<2'
+# resvg-py draws the SVG sprites that the training scenes are made of.
+TRAIN_TOOLS := 'resvg-py>=0.2,<1'
+
+# Tests reach no network: no model hub, no usage statistics.
+OFFLINE := HF_HUB_OFFLINE=1 GRADIO_ANALYTICS_ENABLED=False
+
+.PHONY: demo test test-all lint train
+
+demo: $(VENV)/.ready
+	GRADIO_SERVER_PORT=$(PORT) GRADIO_ANALYTICS_ENABLED=False $(RUN) app.py
+
+test: lint
+	$(OFFLINE) $(RUN) -m pytest -q
+
+test-all: lint
+	$(OFFLINE) $(RUN) -m pytest -q -m ""
+
+lint: $(VENV)/.ready-test
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+train: $(VENV)/.ready-train
+	@echo "The stages of training are not in this version."
+
+# transformers 5.24 and diffusers 0.42 both ask for Python 3.11.
+$(VENV)/.ready: requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Draftboard needs Python 3.11 or newer; name one that you have: make PYTHON=python3.12 demo" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) -r requirements.txt
+	@touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready Makefile
+	$(INSTALL) $(TEST_TOOLS)
+	@touch $@
+
+$(VENV)/.ready-train: $(VENV)/.ready Makefile
+	$(INSTALL) $(TRAIN_TOOLS)
+	@touch $@
