@@ -1,0 +1,1 @@
+"""One loop, one tree walk; drafters and rules plug into them."""

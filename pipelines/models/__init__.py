@@ -1,0 +1,1 @@
+"""Image models and what the decoding loop may ask of them."""

@@ -1,0 +1,39 @@
+"""All randomness of a run. Nothing else draws."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+class Chance:
+    """Every random choice of a run, one uniform each, drawn on the generator's own device.
+
+    A CPU generator so gives the same dice to every accelerator, and a test can replace the dice by all their outcomes.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def bernoulli(self, prob: float) -> tuple[bool, float]:
+        """True with probability `prob`, and the uniform in [0, 1) that decided: true where it is below `prob`."""
+        assert 0.0 <= prob <= 1.0, f"{prob} is not a probability"
+        dice = self._uniforms(1).item()
+        return dice < prob, dice
+
+    def categorical(self, probs: Tensor) -> Tensor:
+        """Draw one token from each row: the first whose cumulative mass exceeds uniform x row sum.
+
+        probs: [n, V], rows need not sum to 1. Returns [n] int64 on the device of `probs`. A token of probability 0 is
+        never drawn: it takes no part in the search, whatever rounding does to its cumulative mass.
+        """
+        mass = probs.cumsum(-1, dtype=torch.float64).masked_fill(probs <= 0, 0)
+        total = mass.amax(-1, keepdim=True)
+        assert bool((total > 0).all()), "a law without mass cannot be drawn from"
+        dice = self._uniforms(len(probs)).to(probs.device)[:, None]
+        # Rounding may lift dice x total to the total itself, beyond which there is no token.
+        bar = torch.minimum(dice * total, total.nextafter(total.new_tensor(-math.inf)))
+        return (mass > bar).to(torch.uint8).argmax(-1)
+
+    def _uniforms(self, count: int) -> Tensor:
+        return torch.rand(count, dtype=torch.float64, generator=self.generator, device=self.generator.device)
