@@ -3,15 +3,23 @@
 Sun et al. 2024, "Autoregressive Model Beats Diffusion", arXiv:2406.06525; the quirks follow the released weights.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from diffusers import ConfigMixin, ModelMixin
 from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
+from pipelines.models.kv_cache import KVCache
+
 
 FFN_MULTIPLE = 256
-TEXT_ROPES = ("zero", "identity")
+TEXT_ROPES = {"zero": 0.0, "identity": 1.0}
+
+Attention = Callable[[int, Tensor], Tensor]
+"""(layer, [B n, 3 D] queries, keys and values) -> [B n, D] what each row gathers from the rows it sees."""
 
 
 def ffn_width(dim: int) -> int:
@@ -19,27 +27,76 @@ def ffn_width(dim: int) -> int:
     return -(-(8 * dim // 3) // FFN_MULTIPLE) * FFN_MULTIPLE
 
 
-def rope_table(head_dim: int, grid_size: int, base: float) -> Tensor:
-    """Cosine and signed sine of every square of the grid: [2, grid_size ** 2, head_dim].
+def rope_angles(head_dim: int, grid_size: int, base: float, device: torch.device) -> Tensor:
+    """Angle by which each pair of channels turns at each square of the grid: [grid_size ** 2, head_dim / 2] float32.
 
-    Pairs of neighbouring channels turn together; the first half of the pairs by the row, the second by the column.
-    The sine's sign is that of `x * cos + swapped(x) * sin`, where `swapped` exchanges the two channels of a pair.
+    The first half of the pairs turns with the row, the second with the column.
     """
-    pairs = head_dim // 4
-    frequencies = base ** (-torch.arange(pairs, dtype=torch.float32) * 2 / (head_dim // 2))
-    turns = torch.arange(grid_size, dtype=torch.float32)[:, None] * frequencies  # [side, pairs]
-    rows = turns[:, None].expand(grid_size, grid_size, pairs)
-    cols = turns[None, :].expand(grid_size, grid_size, pairs)
-    angles = torch.cat([rows, cols], -1).reshape(grid_size**2, 2 * pairs)
-    cos = angles.cos().repeat_interleave(2, -1)
-    sin = torch.stack([-angles.sin(), angles.sin()], -1).flatten(-2)
-    return torch.stack([cos, sin])
+    steps = torch.arange(0, head_dim // 2, 2, dtype=torch.float32, device=device)
+    turns = torch.arange(grid_size, device=device)[:, None] * base ** (-steps / (head_dim // 2))
+    rows = turns[:, None].expand(-1, grid_size, -1)
+    cols = turns[None, :].expand(grid_size, -1, -1)
+    return torch.cat([rows, cols], -1).flatten(0, 1)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair of neighbouring channels. x: [..., n, heads, head_dim]; cos, sin: [n, 1, head_dim]."""
-    swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-    return torch.addcmul(x * cos, swapped, sin)
+def attention_bias(mask: Tensor, length: int) -> Tensor:
+    """0 where a row may look, -inf elsewhere: [B, 1, length, length] float32.
+
+    mask: [B, P] bool, true where there is text. A row sees text and image rows before it and always itself, also where
+    it is padding.
+    """
+    causal = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()
+    there = F.pad(mask, (0, length - mask.shape[1]), value=True)
+    seen = (causal & there[:, None]) | torch.eye(length, dtype=torch.bool, device=mask.device)
+    return torch.zeros(seen.shape, device=mask.device).masked_fill(~seen, -torch.inf)[:, None]
+
+
+class FullAttention:
+    """Every row of a sequence at once, for training: differentiable, real arithmetic, fixed shapes."""
+
+    def __init__(self, angles: Tensor, text_turn: float, mask: Tensor, dtype: torch.dtype) -> None:
+        """angles: [image rows, head_dim / 2]; text_turn: cosine at text rows, whose sine is 0; mask: [B, P] bool."""
+        text = mask.shape[1]
+        cos = F.pad(angles.cos(), (0, 0, text, 0), value=text_turn)
+        sin = F.pad(angles.sin(), (0, 0, text, 0))
+        # The sine of a pair carries the sign it has in x * cos + swapped(x) * sin.
+        self.cos = cos.repeat_interleave(2, -1)[:, None].to(dtype)
+        self.sin = torch.stack([-sin, sin], -1).flatten(-2)[:, None].to(dtype)
+        self.bias = attention_bias(mask, len(cos)).to(dtype)
+
+    def __call__(self, layer: int, qkv: Tensor) -> Tensor:
+        rows, head_dim = self.cos.shape[0], self.cos.shape[2]
+        qkv = qkv.view(-1, rows, 3, qkv.shape[-1] // (3 * head_dim), head_dim)
+        q, k = self._turn(qkv[:, :, 0]), self._turn(qkv[:, :, 1])
+        mixed = F.scaled_dot_product_attention(q, k, qkv[:, :, 2].transpose(1, 2), attn_mask=self.bias)
+        return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
+
+    def _turn(self, x: Tensor) -> Tensor:
+        swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        return torch.addcmul(x * self.cos, swapped, self.sin).transpose(1, 2)
+
+
+class CachedAttention:
+    """New rows of a run over all its rows: turns in place, writes keys and values to the cache. Inference only."""
+
+    def __init__(self, cache: KVCache, turns: Tensor, bias: Tensor | None) -> None:
+        """turns: [n, 3, 1, head_dim / 2] complex64 factors of queries, keys and values (1) of the n new rows.
+
+        bias: added to the scores, broadcast to [B, heads, n, length + n]; None where every row may see everything.
+        """
+        self.turns = turns
+        self.bias = bias
+        self.new, self.all = cache.extend(len(turns))
+
+    def __call__(self, layer: int, qkv: Tensor) -> Tensor:
+        new, (keys, values) = self.new[layer], self.all[layer]
+        _, batch, heads, rows, head_dim = new.shape
+        turned = qkv.view(batch, rows, 3, heads, head_dim).float()
+        torch.view_as_complex(turned.view(batch, rows, 3, heads, -1, 2)).mul_(self.turns)
+        turned = turned.permute(2, 0, 3, 1, 4)  # [3, B, heads, n, head_dim]
+        new.copy_(turned[1:])
+        mixed = F.scaled_dot_product_attention(turned[0].to(new.dtype), keys, values, attn_mask=self.bias)
+        return mixed.transpose(1, 2).reshape(batch * rows, -1)
 
 
 class LlamaGenCondition(nn.Module):
@@ -51,7 +108,7 @@ class LlamaGenCondition(nn.Module):
         self.fc2 = nn.Linear(dim, dim, bias=False)
         self.register_buffer("uncond_embedding", torch.randn(cls_token_num, caption_dim) / caption_dim**0.5)
 
-    def forward(self, features: Tensor, uncond: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor, uncond: Tensor | None) -> Tensor:
         """features: [B, P, C]; uncond: [B] bool, rows whose caption is dropped. Returns [B, P, D]."""
         if uncond is not None:
             features = torch.where(uncond[:, None, None], self.uncond_embedding, features)
@@ -59,35 +116,47 @@ class LlamaGenCondition(nn.Module):
 
 
 class LlamaGenLayer(nn.Module):
-    """One block: attention, then SwiGLU, each behind its RMSNorm and added to the stream."""
+    """One block: attention, then SwiGLU, each behind its RMSNorm and added to the stream.
 
-    def __init__(self, dim: int, num_heads: int, ffn_dim: int, norm_eps: float) -> None:
+    The matrices are the block's own parameters, for speed: a step of a small model is mostly calls.
+    """
+
+    def __init__(self, dim: int, ffn_dim: int, norm_eps: float) -> None:
         super().__init__()
-        self.num_heads = num_heads
-        self.attention_norm = nn.RMSNorm(dim, eps=norm_eps)
-        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
-        self.attention_out = nn.Linear(dim, dim, bias=False)
-        self.ffn_norm = nn.RMSNorm(dim, eps=norm_eps)
-        self.gate_up = nn.Linear(dim, 2 * ffn_dim, bias=False)
-        self.down = nn.Linear(ffn_dim, dim, bias=False)
+        self.norm_eps = norm_eps
+        self.attention_norm = nn.Parameter(torch.ones(dim))
+        self.qkv = nn.Parameter(torch.empty(3 * dim, dim))
+        self.attention_out = nn.Parameter(torch.empty(dim, dim))
+        self.ffn_norm = nn.Parameter(torch.ones(dim))
+        self.gate_up = nn.Parameter(torch.empty(2 * ffn_dim, dim))
+        self.down = nn.Parameter(torch.empty(dim, ffn_dim))
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor) -> Tensor:
-        """x: [B, n, D]; cos, sin: [n, 1, head_dim]; bias: [B, 1, n, n] added to the scores. Returns [B, n, D]."""
-        batch, length, dim = x.shape
-        qkv = self.qkv(self.attention_norm(x)).view(batch, length, 3, self.num_heads, -1)
-        qk = rotate(qkv[:, :, :2].flatten(2, 3), cos, sin).transpose(1, 2)
-        q, k = qk.split(self.num_heads, 1)
-        mixed = F.scaled_dot_product_attention(q, k, qkv[:, :, 2].transpose(1, 2), attn_mask=bias)
-        x = x + self.attention_out(mixed.transpose(1, 2).reshape(batch, length, dim))
-        gate, up = self.gate_up(self.ffn_norm(x)).chunk(2, -1)
-        return x + self.down(F.silu(gate) * up)
+    def forward(self, x: Tensor, layer: int, attention: Attention) -> Tensor:
+        """x: [B n, D]. Returns the same shape."""
+        width = x.shape[-1:]
+        qkv = F.linear(F.rms_norm(x, width, self.attention_norm, self.norm_eps), self.qkv)
+        x = torch.addmm(x, attention(layer, qkv), self.attention_out.t())
+        gate, up = F.linear(F.rms_norm(x, width, self.ffn_norm, self.norm_eps), self.gate_up).chunk(2, -1)
+        return torch.addmm(x, F.silu(gate) * up, self.down.t())
+
+
+@dataclass(frozen=True)
+class LlamaGenOutput:
+    """What one forward leaves: all of it for every row of the sequence, but logits from the last text row on."""
+
+    logits: Tensor
+    """[B, n, V] of the token after each row."""
+    hidden: Tensor
+    """[B, rows, D] what the head reads, after the last norm."""
+    taps: Tensor | None
+    """[B, rows, D x layers] inputs of the layers asked for, side by side."""
 
 
 class LlamaGenTransformer(ModelMixin, ConfigMixin):
     """Text features and image tokens to the next token's logits.
 
-    `text_rope` is what the rotation does at text positions: LlamaGen multiplies queries and keys there by zero, so
-    that image tokens attend to the whole text evenly; "identity" leaves them as they are.
+    `text_rope` is what the rotation does at text rows: LlamaGen multiplies queries and keys there by zero ("zero"), so
+    that image rows attend to the whole text evenly; "identity" leaves them as they are.
     """
 
     _no_split_modules = ["LlamaGenLayer"]
@@ -112,51 +181,63 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             raise ValueError(f"`dim` must be a multiple of 4 x `num_heads`, got {dim} and {num_heads}.")
         if text_rope not in TEXT_ROPES:
             raise ValueError(f"`text_rope` must be one of {', '.join(TEXT_ROPES)}, got {text_rope!r}.")
-        ffn_dim = ffn_dim or ffn_width(dim)
         self.condition = LlamaGenCondition(caption_dim, dim, cls_token_num)
         self.token_embedding = nn.Embedding(vocab_size, dim)
-        self.layers = nn.ModuleList(LlamaGenLayer(dim, num_heads, ffn_dim, norm_eps) for _ in range(num_layers))
+        self.layers = nn.ModuleList(LlamaGenLayer(dim, ffn_dim or ffn_width(dim), norm_eps) for _ in range(num_layers))
         self.norm = nn.RMSNorm(dim, eps=norm_eps)
         self.head = nn.Linear(dim, vocab_size, bias=False)
-        text = torch.zeros(2, cls_token_num, dim // num_heads)
-        text[0] = float(text_rope == "identity")
-        image = rope_table(dim // num_heads, grid_size, rope_base)
-        self.register_buffer("rope", torch.cat([text, image], 1)[:, :, None], persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Start as a nearly silent residual stack: every block adds nothing, every token is about as likely."""
         for name, weight in self.named_parameters():
-            if name.endswith(("attention_out.weight", "down.weight")):
+            if name.endswith(("attention_out", "down")):
                 nn.init.zeros_(weight)
             elif name == "head.weight":
                 nn.init.normal_(weight, std=0.002)
             elif weight.ndim == 2:
                 nn.init.normal_(weight, std=0.02)
 
-    def forward(self, features: Tensor, mask: Tensor, tokens: Tensor, uncond: Tensor | None = None) -> Tensor:
-        """Logits of every image token given those before it: [B, T, V].
+    def forward(
+        self,
+        features: Tensor | None = None,
+        mask: Tensor | None = None,
+        tokens: Tensor | None = None,
+        uncond: Tensor | None = None,
+        tap_layers: tuple[int, ...] = (),
+        attention: CachedAttention | None = None,
+    ) -> LlamaGenOutput:
+        """One pass over text, image, or both. All passes are this one call, for offload hooks wrap no other.
 
-        features: [B, P, C] text features, valid ones last; mask: [B, P] bool, True where valid; tokens: [B, T] the
-        image, of which the last is not read; uncond: [B] bool, rows that see the unconditional features instead,
-        under the same mask.
+        features: [B, P, C] of the text, its valid rows last; mask: [B, P] bool, true where valid; tokens: [B, n];
+        uncond: [B] bool, rows that see the unconditional features instead, under the same mask; tap_layers: whose
+        inputs to return.
+
+        Without `attention`, the whole picture: features, mask and all T tokens, of which the last is not read; logits
+        are [B, T, V], of each token given those before it. With it, the next rows of a run: the features alone (the
+        prefill), then tokens alone.
         """
-        text = self.condition(features, uncond)
-        x = torch.cat([text, self.token_embedding(tokens[:, :-1])], 1)
-        cos, sin = self.rope[:, : x.shape[1]]
-        bias = attention_bias(mask, x)
-        for layer in self.layers:
-            x = layer(x, cos, sin, bias)
-        return self.head(self.norm(x[:, mask.shape[1] - 1 :]))
+        if attention is None:
+            tokens = tokens[:, :-1]
+        text = [] if features is None else [self.condition(features, uncond)]
+        image = [] if tokens is None else [self.token_embedding(tokens)]
+        x = torch.cat(text + image, 1)
+        batch, rows, dim = x.shape
+        x, taps = self._run(x.flatten(0, 1), tap_layers, attention or self._full_attention(mask, rows, x))
+        hidden = self.norm(x).view(batch, rows, dim)
+        first = features.shape[1] - 1 if text else 0
+        taps = torch.cat(taps, -1).view(batch, rows, -1) if taps else None
+        return LlamaGenOutput(self.head(hidden[:, first:]), hidden, taps)
 
+    def _run(self, x: Tensor, tap_layers: tuple[int, ...], attention: Attention) -> tuple[Tensor, list[Tensor]]:
+        taps = []
+        for index, layer in enumerate(self.layers):
+            if index in tap_layers:
+                taps.append(x)
+            x = layer(x, index, attention)
+        return x, taps
 
-def attention_bias(mask: Tensor, x: Tensor) -> Tensor:
-    """0 where a row may look, -inf elsewhere: [B, 1, n, n] in the type of x [B, n, D].
-
-    mask: [B, P] bool, the valid text. Rows look at valid rows before them and always at themselves, padding included.
-    """
-    length = x.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
-    valid = F.pad(mask, (0, length - mask.shape[1]), value=True)
-    seen = (causal & valid[:, None]) | torch.eye(length, dtype=torch.bool, device=x.device)
-    return torch.zeros_like(seen, dtype=x.dtype).masked_fill(~seen, -torch.inf)[:, None]
+    def _full_attention(self, mask: Tensor, rows: int, x: Tensor) -> FullAttention:
+        config = self.config
+        angles = rope_angles(config.dim // config.num_heads, config.grid_size, config.rope_base, x.device)
+        return FullAttention(angles[: rows - mask.shape[1]], TEXT_ROPES[config.text_rope], mask, x.dtype)
