@@ -1,0 +1,86 @@
+"""Print the committed records in the README, between its two marker lines.
+
+python -m benchmarks.report            write
+python -m benchmarks.report --check    exit with 1 where the README says something else
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from benchmarks.record import RESULTS, Interval, MethodRecord, RaceRecord, load
+
+
+README = Path(__file__).parent.parent / "README.md"
+MARKERS = re.compile(r"(<!-- measured:.*?-->\n)(.*?)(<!-- /measured -->)", re.DOTALL)
+NOTHING = "No figures are committed yet.\n"
+HEAD = """\
+| method | seconds per image | ms per token | passes | accepted length | speed-up over AR | ceiling | rest |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def span(values: Interval, form: str) -> str:
+    """Median and interval, as in 1.32 (1.30–1.35)."""
+    return f"{values.median:{form}} ({values.low:{form}}–{values.high:{form}})"
+
+
+def row(method: MethodRecord, is_reference: bool) -> str:
+    cells = [
+        f"`{method.pipeline}`",
+        span(method.seconds, ".2f"),
+        span(method.ms_per_token, ".2f"),
+        f"{method.nfe:.0f}",
+        f"{method.accepted_length:.2f}",
+        "1" if is_reference else span(method.speedup, ".2f"),
+        f"{method.ceiling:.2f}",
+        f"{method.rest_share:.0%}",
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def table(record: RaceRecord) -> str:
+    """One race: what was measured where, a row per method, the forward's own times."""
+    machine = record.machine
+    forwards = ", ".join(f"{milliseconds:.1f} ({n})" for n, milliseconds in record.forward_ms.items())
+    return (
+        f"{len(record.prompts)} images of {record.image_tokens} tokens by `{record.model}`, {record.date}: "
+        f"{machine.processor}, {machine.cores} cores, {machine.threads} threads, {machine.dtype}, "
+        f"torch {machine.torch}.\nMedians with 95 % bootstrap intervals; text encoding and the decoding of tokens to "
+        "pixels are not on the clock; rest is the share of time outside all forwards.\n\n"
+        + HEAD
+        + "".join(row(method, name == "ar") for name, method in record.methods.items())
+        + f"\nOne pass in ms, by the number of tokens it checks: {forwards}.\n"
+        f"The matrix products of one pass over one token take {record.products_ms:.2f} ms by themselves; "
+        f"AR spends {record.products_ratio:.1f} times that per token.\n"
+    )
+
+
+def measured(folder: Path) -> str:
+    """Markdown for every race in a folder of records."""
+    return "\n".join(table(load(path)) for path in sorted(folder.glob("run-*.json"))) or NOTHING
+
+
+def render(readme: str, folder: Path) -> str:
+    """The README's text with its measured part replaced. Raises ValueError where the marker lines are missing."""
+    if not MARKERS.search(readme):
+        raise ValueError("`README.md` lacks the lines `<!-- measured: … -->` and `<!-- /measured -->`; put them back.")
+    return MARKERS.sub(lambda found: found[1] + measured(folder) + found[3], readme)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print the committed records in the README.")
+    parser.add_argument("--check", action="store_true", help="change nothing, fail where the README differs")
+    check = parser.parse_args().check
+    readme = README.read_text()
+    wanted = render(readme, RESULTS)
+
+    if not check:
+        README.write_text(wanted)
+    elif wanted != readme:
+        sys.exit("README.md differs from benchmarks/results; run: python -m benchmarks.report")
+
+
+if __name__ == "__main__":
+    main()
