@@ -1,7 +1,7 @@
 """The one loop: draft, score, verify, commit. Nobody else loops."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 import torch
@@ -18,7 +18,9 @@ TOP = 8  # likeliest tokens of every target law that a step keeps
 
 
 @torch.no_grad()
-def decode(session: Session, drafter: Drafter, verifier: Verifier, chance: Chance, length: int) -> Iterator[Step]:
+def decode(
+    session: Session, drafter: Drafter, verifier: Verifier, chance: Chance, length: int
+) -> Generator[Step, None, None]:
     """Generate `length` tokens, one `Step` a round. Round 0 is the prefill: an empty draft, one token.
 
     session: opened, not yet scored. The clock stands still while the consumer holds a step and while it is written.
@@ -67,12 +69,12 @@ class Clock:
 
 
 def _guesses(draft: Draft, scores: Scores, verdict: Verdict) -> dict[str, np.ndarray]:
-    tokens, rows = torch.tensor(draft.tokens, dtype=torch.int64), torch.tensor(draft.parents, dtype=torch.int64) + 1
-    p, q = np.empty(0, np.float32), np.empty(0, np.float32)
+    p = q = np.empty(0, np.float32)
     if len(draft):
+        unjudged = _array(scores.probs[[parent + 1 for parent in draft.parents], draft.tokens])
         judged_by = np.array(verdict.p, np.float32)
-        p = np.where(np.isnan(judged_by), _array(scores.probs[rows, tokens]), judged_by)
-        q = _array(draft.q[range(len(draft)), tokens])
+        p = np.where(np.isnan(judged_by), unjudged, judged_by)
+        q = _array(draft.q[range(len(draft)), draft.tokens])
     return {
         "tokens": np.array(draft.tokens, np.int32),
         "parents": np.array(draft.parents, np.int32),

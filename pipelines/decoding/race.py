@@ -1,11 +1,11 @@
 """Several runs on one device, each shown at its own speed."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from pipelines.primitives.trace import Step
 
 
-def race(streams: dict[str, Iterator[Step]]) -> Iterator[tuple[str, Step]]:
+def race(streams: dict[str, Generator[Step, None, None]]) -> Iterator[tuple[str, Step]]:
     """Interleave named streams of steps: always advance the run with the least accumulated seconds of its own.
 
     Ties go to the stream named first. Closing the race closes every stream.
