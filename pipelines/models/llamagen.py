@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from diffusers import ConfigMixin, ModelMixin
-from diffusers.configuration_utils import register_to_config
+from diffusers.configuration_utils import FrozenDict, register_to_config
 from torch import Tensor, nn
 
 from pipelines.models.kv_cache import KVCache
@@ -17,6 +17,17 @@ from pipelines.models.kv_cache import KVCache
 
 FFN_MULTIPLE = 256
 TEXT_ROPES = {"zero": 0.0, "identity": 1.0}
+# The sizes that LlamaGen names (gpt.py); what they share is the default of `LlamaGenTransformer`.
+SIZES = {
+    "B": {"num_layers": 12, "num_heads": 12, "dim": 768},
+    "L": {"num_layers": 24, "num_heads": 16, "dim": 1024},
+    "XL": {"num_layers": 36, "num_heads": 20, "dim": 1280},
+    "XXL": {"num_layers": 48, "num_heads": 24, "dim": 1536},
+    "XXXL": {"num_layers": 48, "num_heads": 40, "dim": 2560},
+    "1B": {"num_layers": 22, "num_heads": 32, "dim": 2048},
+    "3B": {"num_layers": 24, "num_heads": 32, "dim": 3200},
+    "7B": {"num_layers": 32, "num_heads": 32, "dim": 4096},
+}
 
 Attention = Callable[[int, Tensor], Tensor]
 """(layer, [B n, 3 D] queries, keys and values) -> [B n, D] what each row gathers from the rows it sees."""
@@ -39,8 +50,22 @@ def rope_angles(head_dim: int, grid_size: int, base: float, device: torch.device
     return torch.cat([rows, cols], -1).flatten(0, 1)
 
 
-def attention_bias(mask: Tensor, length: int) -> Tensor:
-    """0 where a row may look, -inf elsewhere: [B, 1, length, length] float32.
+def rope_turns(config: FrozenDict, device: torch.device) -> Tensor:
+    """Complex factors of queries, keys and values at every row: [text + image rows, 3, 1, head_dim / 2] complex64.
+
+    Values do not turn: their factor is 1.
+    """
+    angles = rope_angles(config.dim // config.num_heads, config.grid_size, config.rope_base, device)
+    turns = F.pad(
+        torch.polar(torch.ones_like(angles), angles),
+        (0, 0, config.cls_token_num, 0),
+        value=TEXT_ROPES[config.text_rope],
+    )
+    return torch.stack([turns, turns, torch.ones_like(turns)], 1)[:, :, None]
+
+
+def attention_bias(mask: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+    """0 where a row may look, -inf elsewhere: [B, 1, length, length].
 
     mask: [B, P] bool, true where there is text. A row sees text and image rows before it and always itself, also where
     it is padding.
@@ -48,7 +73,7 @@ def attention_bias(mask: Tensor, length: int) -> Tensor:
     causal = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()
     there = F.pad(mask, (0, length - mask.shape[1]), value=True)
     seen = (causal & there[:, None]) | torch.eye(length, dtype=torch.bool, device=mask.device)
-    return torch.zeros(seen.shape, device=mask.device).masked_fill(~seen, -torch.inf)[:, None]
+    return torch.zeros(seen.shape, dtype=dtype, device=mask.device).masked_fill(~seen, -torch.inf)[:, None]
 
 
 class FullAttention:
@@ -62,7 +87,7 @@ class FullAttention:
         # The sine of a pair carries the sign it has in x * cos + swapped(x) * sin.
         self.cos = cos.repeat_interleave(2, -1)[:, None].to(dtype)
         self.sin = torch.stack([-sin, sin], -1).flatten(-2)[:, None].to(dtype)
-        self.bias = attention_bias(mask, len(cos)).to(dtype)
+        self.bias = attention_bias(mask, len(cos), dtype)
 
     def __call__(self, layer: int, qkv: Tensor) -> Tensor:
         rows, head_dim = self.cos.shape[0], self.cos.shape[2]
