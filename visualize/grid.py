@@ -1,0 +1,56 @@
+"""The token grid as a picture: flat squares before any decoding, decoded pixels where squares have been drawn."""
+
+import base64
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from visualize.style import PENDING
+
+
+def squares(tokens: np.ndarray, palette: np.ndarray, side: int) -> Image.Image:
+    """Each token as a flat square in its code's mean colour; transparent where no token is yet.
+
+    tokens: [h, w] integers, -1 where none is yet; palette: [V, 3] uint8; side: pixels along a square. RGBA.
+    """
+    colours = np.empty((*tokens.shape, 4), dtype=np.uint8)
+    colours[..., :3] = palette[tokens]
+    colours[..., 3] = 255
+    colours[tokens < 0] = PENDING
+    return Image.fromarray(colours.repeat(side, axis=0).repeat(side, axis=1))
+
+
+def reveal(picture: Image.Image, tokens: np.ndarray) -> Image.Image:
+    """A decoded picture, transparent where no token is yet: there the decoder saw a stand-in. RGBA.
+
+    picture: h x side by w x side pixels; tokens: [h, w], -1 where none is yet.
+    """
+    pixels = np.array(picture.convert("RGBA"))
+    side, rest = divmod(pixels.shape[0], tokens.shape[0])
+    assert rest == 0 and pixels.shape[1] == side * tokens.shape[1], f"{pixels.shape} over {tokens.shape} squares"
+    pixels[(tokens < 0).repeat(side, axis=0).repeat(side, axis=1)] = PENDING
+    return Image.fromarray(pixels)
+
+
+def png_url(picture: Image.Image, about: Mapping[str, Any]) -> str:
+    """The picture, without loss, as a data URL; each entry of `about` becomes a text of the file's metadata."""
+    texts = PngInfo()
+    for name, value in about.items():
+        texts.add_itxt(name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return _url(picture, format="PNG", pnginfo=texts)
+
+
+def jpeg_url(picture: Image.Image) -> str:
+    """The picture as a short data URL, for one that is seen for half a second."""
+    return _url(picture, format="JPEG", quality=85)
+
+
+def _url(picture: Image.Image, format: str, **options: Any) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, format=format, **options)
+    return f"data:image/{format.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
