@@ -1,0 +1,51 @@
+"""Put trained parts together as the model folder that ships: `python -m training.publish --out assets/emoji-scenes`.
+
+Large weights are stored in half precision; loading brings them back to float32.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, T5EncoderModel
+
+from pipelines.models.llamagen import LlamaGenTransformer
+from pipelines.models.patch_tokenizer import PatchTokenizer
+from training import scenes
+
+
+INDEX = {
+    "_class_name": "ARPipeline",
+    "transformer": ["pipelines.models.llamagen", "LlamaGenTransformer"],
+    "vqvae": ["pipelines.models.patch_tokenizer", "PatchTokenizer"],
+    "text_encoder": ["transformers", "T5EncoderModel"],
+    "tokenizer": ["transformers", "PreTrainedTokenizerFast"],
+}
+EXAMPLES = [
+    "a panda on snow", "a rocket in the night sky", "a hamburger on a wooden table", "a penguin on the water",
+    "a taxi by a brick wall", "a cactus on sand", "a balloon at sunset", "a fox in the forest",
+]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokenizer", type=Path, default=scenes.CACHE / "tokenizer", help="PatchTokenizer to ship")
+    parser.add_argument("--model", type=Path, default=scenes.CACHE / "transformer", help="folder of train_transformer")
+    parser.add_argument("--out", type=Path, default=Path("assets/emoji-scenes"))
+    args = parser.parse_args()
+
+    PatchTokenizer.from_pretrained(args.tokenizer).to(torch.float16).save_pretrained(args.out / "vqvae")
+    transformer = LlamaGenTransformer.from_pretrained(args.model / "transformer")
+    transformer.to(torch.float16).save_pretrained(args.out / "transformer")
+    T5EncoderModel.from_pretrained(args.model / "text_encoder").save_pretrained(args.out / "text_encoder")
+    AutoTokenizer.from_pretrained(args.model / "tokenizer").save_pretrained(args.out / "tokenizer")
+    offered = {"objects": scenes.OBJECT_NAMES, "places": scenes.PLACES, "styles": ["3d"], "examples": EXAMPLES}
+    for name, content in (("model_index.json", INDEX), ("scenes.json", offered)):
+        (args.out / name).write_text(json.dumps(content, indent=1) + "\n")
+    size = sum(f.stat().st_size for f in args.out.rglob("*") if f.is_file())
+    print(f"{args.out}: {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
