@@ -4,7 +4,9 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -12,12 +14,12 @@ from pipelines.decoding.drafters import Drafter
 from pipelines.decoding.loop import decode
 from pipelines.decoding.rules import Rule
 from pipelines.decoding.verify import Walk
-from pipelines.models.protocol import Scores
+from pipelines.models.protocol import Scores, Session
 from pipelines.primitives.chance import Chance
 from pipelines.primitives.distributions import Warp, guide
 from pipelines.primitives.layout import Layout
 from pipelines.primitives.trace import Step
-from pipelines.primitives.tree import Draft
+from pipelines.primitives.tree import EMPTY, Draft
 
 
 Law = dict[tuple[int, ...], float]
@@ -194,3 +196,56 @@ class GivenDice(Chance):
 def laws_only(probs: Tensor) -> Scores:
     """Scores of a target that has laws [1 + N, V] and no features."""
     return Scores(probs, probs, probs.new_zeros(1, len(probs), 1), None)
+
+
+def check_session(open_session: Callable[[], Session], tolerance: float) -> None:
+    """What every `Session` owes the loop and later drafters: shapes, and rows that mean what they are said to mean.
+
+    open_session: the same run afresh, of at least five positions.
+    """
+    one, tapped = open_session(), open_session()
+    tapped.keep_taps = True
+    first, first_tapped = one.score(EMPTY), tapped.score(EMPTY)
+    rows, prompt, width = one.prefix_hidden.shape
+    vocabulary = first.probs.shape[-1]
+    assert rows == (2 if one.guidance_scale > 1 else 1)
+    assert (first.taps, one.prefix_taps) == (None, None)
+    assert first_tapped.taps.shape == (rows, 1, 3 * width)
+    assert tapped.prefix_taps.shape == (rows, prompt, 3 * width)
+    same = partial(torch.testing.assert_close, atol=tolerance, rtol=0)
+    same(one.prefix_hidden[:, -1:], first.hidden)
+    same(tapped.prefix_taps[:, -1:], first_tapped.taps)
+    check_laws(one, first, [0], tolerance)
+    token, *guesses = first.probs[0].topk(4).indices.tolist() if vocabulary > 3 else [0, 1, 2, 1]
+    flat = first.probs.new_full((3, vocabulary), 1 / vocabulary)
+    draft = Draft(guesses, [-1, -1, 1], flat)  # the root's second child has a child
+    for session in (one, tapped):
+        session.commit(EMPTY, [], token)
+        assert session.length == prompt, "the token committed last is cached before it was a root"
+    tree, tree_tapped = one.score(draft), tapped.score(draft)
+    assert tree.probs.shape == tree.guided.shape == (4, vocabulary)
+    assert tree.hidden.shape == (rows, 4, width)
+    assert tree.taps is None and tree_tapped.taps.shape == (rows, 4, 3 * width)
+    check_laws(one, tree, [1, 2, 2, 3], tolerance)
+    # Token by token, the same contexts give the same rows: a row is the state that consumed its token.
+    for path in ([0], [1], [1, 2]):
+        alone = open_session()
+        alone.keep_taps = True
+        alone.score(EMPTY)
+        alone.commit(EMPTY, [], token)
+        for node in path:
+            alone.score(EMPTY)
+            alone.commit(EMPTY, [], draft.tokens[node])
+        row, found = path[-1] + 1, alone.score(EMPTY)
+        same(tree.probs[row], found.probs[0])
+        same(tree.hidden[:, row], found.hidden[:, 0])
+        same(tree_tapped.taps[:, row], found.taps[:, 0])
+    one.commit(draft, [1, 2], token)
+    assert one.length == prompt + 3
+
+
+def check_laws(session: Session, scores: Scores, positions: list[int], tolerance: float) -> None:
+    for probs, guided, position in zip(scores.probs, scores.guided, positions):
+        assert float(guided.sum()) == pytest.approx(1, abs=1e-5)
+        torch.testing.assert_close(session.warp.filter(guided), probs, atol=tolerance, rtol=0)
+        torch.testing.assert_close(session.layout.force(guided, position), guided, atol=tolerance, rtol=0)

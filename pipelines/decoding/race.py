@@ -1,25 +1,32 @@
 """Several runs on one device, each shown at its own speed."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from pipelines.primitives.trace import Step
 
 
-def race(streams: dict[str, Generator[Step, None, None]]) -> Iterator[tuple[str, Step]]:
-    """Interleave named streams of steps: always advance the run with the least accumulated seconds of its own.
+class Run(Iterator[Step], Protocol):
+    """Steps that can be ended early; `decode` gives one."""
 
-    Ties go to the stream named first. Closing the race closes every stream.
+    def close(self) -> None: ...
+
+
+def race(runs: dict[str, Run]) -> Iterator[tuple[str, Step]]:
+    """Interleave the steps of named runs: always advance the one with the least accumulated seconds of its own.
+
+    Ties go to the run named first. Closing the race closes every run.
     """
-    spent = dict.fromkeys(streams, 0.0)
+    spent = dict.fromkeys(runs, 0.0)
     try:
         while spent:
             name = min(spent, key=spent.__getitem__)
-            step = next(streams[name], None)
+            step = next(runs[name], None)
             if step is None:
                 del spent[name]
                 continue
             spent[name] += step.seconds
             yield name, step
     finally:
-        for stream in streams.values():
-            stream.close()
+        for run in runs.values():
+            run.close()

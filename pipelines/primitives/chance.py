@@ -29,7 +29,7 @@ class Chance:
         """
         mass = probs.cumsum(-1, dtype=torch.float64).masked_fill(probs <= 0, 0)
         total = mass.amax(-1, keepdim=True)
-        assert bool((total > 0).all()), "a law without mass cannot be drawn from"
+        assert total.amin().item() > 0, "a law without mass cannot be drawn from"
         dice = self._uniforms(len(probs)).to(probs.device)[:, None]
         # Rounding may lift dice x total to the total itself, beyond which there is no token.
         bar = torch.minimum(dice * total, total.nextafter(total.new_tensor(-math.inf)))

@@ -132,7 +132,7 @@ class Trace:
         head["forced"] = [list(pair) for pair in self.layout.forced.items()]
         arrays = {"header": np.frombuffer(json.dumps(head).encode(), np.uint8)}
         for name, dtype in (NODE | ROW | PATHS).items():
-            arrays[name] = _joined([getattr(step, name) for step in self.steps], dtype)
+            arrays[name] = _joined([getattr(step, name) for step in self.steps], dtype, _axes(name))
         for name, dtype in STEP.items():
             arrays[name] = np.array([getattr(step, name) for step in self.steps], dtype)
         arrays["nodes"] = np.array([len(step.tokens) for step in self.steps], "i4")
@@ -153,11 +153,10 @@ def load(path: str | PathLike) -> Trace:
     if found != FORMAT:
         raise ValueError(f"`path` must be a trace of format {FORMAT}, {path} has format {found}; record it anew.")
     try:
-        layout = Layout(head.pop("rows"), head.pop("cols"), {at: token for at, token in head.pop("forced")})
-        trace = Trace(_header(head), layout, _steps(arrays))
+        trace = Trace(_header(head), _layout(head), _steps(arrays))
         _check(trace)
     except NOT_READABLE as error:
-        raise ValueError(f"`path` must be a Draftboard trace, {path} contradicts itself: {error}") from error
+        raise ValueError(f"`path` must be a whole Draftboard trace, in {path} {str(error).rstrip('.')}.") from error
     return trace
 
 
@@ -170,9 +169,13 @@ def _unzipped(file) -> dict[str, np.ndarray]:
         return {name: arrays[name] for name in arrays.files}
 
 
-def _joined(parts: list[np.ndarray], dtype: str) -> np.ndarray:
+def _axes(name: str) -> int:
+    return 2 if name.startswith("top_") else 1
+
+
+def _joined(parts: list[np.ndarray], dtype: str, axes: int) -> np.ndarray:
     if not parts:
-        return np.empty(0, dtype)
+        return np.empty((0,) * axes, dtype)
     joined = np.concatenate(parts)
     assert joined.dtype == dtype, f"a step holds {joined.dtype} where {dtype} belongs"
     return joined
@@ -197,7 +200,7 @@ def _unpacked_notes(arrays: dict[str, np.ndarray], count: int) -> list[dict[str,
     for name in [key[len("notes/") : -len("/rounds")] for key in arrays if key.endswith("/rounds")]:
         rounds, shapes, values = (arrays[f"notes/{name}/{part}"] for part in ("rounds", "shapes", "values"))
         if len(rounds) != len(shapes) or (shapes < 0).any() or not ((0 <= rounds) & (rounds < count)).all():
-            raise ValueError(f"note {name!r} is broken.")
+            raise ValueError(f"note {name!r} is broken")
         for index, shape, note in zip(rounds, shapes, _split(values, shapes.prod(-1, dtype=np.int64)), strict=True):
             notes[index][name] = note.reshape(shape)
     return notes
@@ -205,17 +208,17 @@ def _unpacked_notes(arrays: dict[str, np.ndarray], count: int) -> list[dict[str,
 
 def _split(values: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
     if (sizes < 0).any() or sizes.sum() != len(values):
-        raise ValueError("its arrays differ in length.")
+        raise ValueError("arrays differ in length")
     return np.split(values, np.cumsum(sizes)[:-1]) if len(sizes) else []
 
 
 def _steps(arrays: dict[str, np.ndarray]) -> list[Step]:
     for name, dtype in (NODE | ROW | PATHS | STEP | SIZES).items():
-        if arrays[name].dtype != dtype or arrays[name].ndim != (2 if name.startswith("top_") else 1):
-            raise ValueError(f"{name!r} has dtype {arrays[name].dtype} and {arrays[name].ndim} axes.")
+        if name not in arrays or arrays[name].dtype != dtype or arrays[name].ndim != _axes(name):
+            raise ValueError(f"{name!r} is missing or of the wrong kind")
     nodes, kept = arrays["nodes"].astype(np.int64), arrays["kept"].astype(np.int64)
     if any(len(arrays[name]) != len(nodes) for name in STEP | SIZES):
-        raise ValueError("its arrays differ in length.")
+        raise ValueError("arrays differ in length")
     columns = {name: _split(arrays[name], nodes) for name in NODE}
     columns |= {name: _split(arrays[name], nodes + 1) for name in ROW}
     columns |= {"path": _split(arrays["path"], kept), "committed": _split(arrays["committed"], kept + 1)}
@@ -228,28 +231,36 @@ def _steps(arrays: dict[str, np.ndarray]) -> list[Step]:
     ]
 
 
+def _layout(head: dict) -> Layout:
+    rows, cols, forced = head["rows"], head["cols"], dict(head["forced"])
+    if not all(type(number) is int for number in (rows, cols, *forced, *forced.values())):
+        raise ValueError("the layout is not made of whole numbers")
+    return Layout(rows, cols, forced)
+
+
 def _header(head: dict) -> Header:
+    head = {name: value for name, value in head.items() if name not in ("rows", "cols", "forced")}
     if set(head) != {entry.name for entry in fields(Header)}:
-        raise ValueError("its header lacks an entry or has one too many.")
+        raise ValueError("the header lacks an entry or has one too many")
     for name, value in head.items():
         optional = name in ("seed", "negative_prompt") and value is None
         kind = {"threads": int, "seed": int, "settings": dict}.get(name, str)
         if not optional and type(value) is not kind:
-            raise ValueError(f"its {name!r} must be of type {kind.__name__}.")
+            raise ValueError(f"{name!r} is not of type {kind.__name__}")
     return Header(**head)
 
 
 def _check(trace: Trace) -> None:
     if len(trace.tokens) > trace.layout.length:
-        raise ValueError(f"it holds {len(trace.tokens)} tokens for {trace.layout.length} positions.")
+        raise ValueError(f"{len(trace.tokens)} tokens stand in {trace.layout.length} positions")
     for step in trace.steps:
         nodes = np.arange(len(step.tokens))
         if ((step.parents < -1) | (step.parents >= nodes)).any():
-            raise ValueError(f"in round {step.index} a node precedes its parent.")
+            raise ValueError(f"round {step.index} has a node before its parent")
         if ((step.path < 0) | (step.path >= len(nodes))).any():
-            raise ValueError(f"in round {step.index} the path leaves the draft.")
+            raise ValueError(f"round {step.index} has a path outside its draft")
         above = np.concatenate([[-1], step.path[:-1]]) if len(step.path) else step.path
         if (step.parents[step.path] != above).any() or (step.committed[:-1] != step.tokens[step.path]).any():
-            raise ValueError(f"in round {step.index} the path is none of the draft.")
+            raise ValueError(f"round {step.index} has a path that is none of its draft")
         if any((array < 0).any() for array in (step.tokens, step.committed, step.top_tokens)):
-            raise ValueError(f"in round {step.index} a token is negative.")
+            raise ValueError(f"round {step.index} has a negative token")
