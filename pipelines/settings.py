@@ -176,3 +176,9 @@ def read_defaults(folder: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(groups, dict) or not all(isinstance(group, dict) for group in groups.values()):
         raise ValueError(f'`{path}` must be a JSON object of objects, such as {{"{SAMPLING}": {{"top_k": 0}}}}.')
     return groups
+
+
+def write_defaults(folder: Path, groups: Mapping[str, Mapping[str, Any]]) -> None:
+    """Keep a model's own defaults beside its weights; a model that has none gets no file."""
+    if groups:
+        (folder / DEFAULTS_FILE).write_text(json.dumps(groups, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,85 @@
+"""Weights as files and as tensors: are they whole, and which are they? Knows nothing of what they compute."""
+
+import hashlib
+import json
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+
+# Digest of every module asked about, with the dtype it had then: a cast may round the weights.
+_digests: "weakref.WeakKeyDictionary[nn.Module, tuple[torch.dtype, str]]" = weakref.WeakKeyDictionary()
+
+
+def stored_tensors(folder: Path) -> set[str]:
+    """Names of the tensors that the safetensors files of a model's folder hold.
+
+    Reads the heads of the files only. Raises ValueError where there is none or one is cut short.
+    """
+    files = set(folder.glob("*.safetensors"))
+    for index in folder.glob("*.safetensors.index.json"):
+        files |= {folder / shard for shard in json.loads(index.read_text())["weight_map"].values()}
+    if not files:
+        raise ValueError(f"`{folder}` holds no weights: a .safetensors file is missing.")
+    return {name for file in sorted(files) for name in _names(file)}
+
+
+def check_loaded(module: nn.Module, folder: Path) -> None:
+    """Raise ValueError unless every tensor of `module` came from the safetensors files of `folder`.
+
+    The loaders of both libraries only warn of the tensors they had to make up.
+    """
+    stored = stored_tensors(folder)
+    lacking = [names[0] for names in _tied(module) if stored.isdisjoint(names)]
+    if lacking:
+        raise ValueError(
+            f"`{folder}` is not the weights of a {type(module).__name__}: it lacks {len(lacking)} of its tensors, "
+            f"such as {lacking[0]!r}."
+        )
+
+
+def sha256(modules: dict[str, nn.Module | None]) -> str:
+    """Digest of named modules: all their tensors by name, shape and value as float32. Hexadecimal.
+
+    The same for bfloat16 weights whether they are held in bfloat16 or in float32, on any device. Computed once for
+    as long as a module keeps its dtype.
+    """
+    digests = [f"{name} {_digest(module)}\n" for name, module in modules.items() if module is not None]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _digest(module: nn.Module) -> str:
+    dtype = next(module.parameters()).dtype
+    known = _digests.get(module)
+    if known and known[0] == dtype:
+        return known[1]
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().float().cpu().contiguous().view(-1).numpy())
+    _digests[module] = dtype, digest.hexdigest()
+    return digest.hexdigest()
+
+
+def _names(file: Path) -> list[str]:
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return list(tensors.keys())
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"`{file}` is missing, cut short or no safetensors file: {error}.") from error
+
+
+def _tied(module: nn.Module) -> Iterator[list[str]]:
+    """Names of the state's tensors, those that share memory together: a file keeps one of them."""
+    groups: dict[tuple[int, torch.Size], list[str]] = {}
+    for name, tensor in module.state_dict().items():
+        groups.setdefault(_place(tensor), []).append(name)
+    yield from groups.values()
+
+
+def _place(tensor: Tensor) -> tuple[int, torch.Size]:
+    return tensor.data_ptr(), tensor.shape

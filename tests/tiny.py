@@ -1,0 +1,63 @@
+"""Real components at a size that draws a picture in milliseconds: untrained, but of strong opinions."""
+
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from torch import nn
+from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
+
+from pipelines.models.llamagen import LlamaGenTransformer
+from pipelines.models.patch_tokenizer import PatchTokenizer
+
+
+WORDS = ("panda", "cat", "snow", "grass", "red", "blue")
+VOCAB = 32
+PATCH = 8
+
+
+def components(grid_size: int = 4, seed: int = 0) -> dict[str, Any]:
+    """What a pipeline is built from. Pictures are grid_size x grid_size tokens of 8 pixels."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return {
+            "transformer": transformer(grid_size),
+            "vqvae": PatchTokenizer(PATCH, VOCAB, encoder_width=8, decoder_width=8, decoder_blocks=1, fine_width=8),
+            "text_encoder": text_encoder(),
+            "tokenizer": tokenizer(),
+            "draft_model": None,
+        }
+
+
+def transformer(grid_size: int) -> LlamaGenTransformer:
+    model = LlamaGenTransformer(
+        vocab_size=VOCAB,
+        dim=32,
+        num_layers=2,
+        num_heads=2,
+        ffn_dim=64,
+        cls_token_num=4,
+        caption_dim=16,
+        grid_size=grid_size,
+    )
+    for weight in model.parameters():
+        if weight.ndim == 2:
+            # A fresh model starts silent; this one listens to the prompt and prefers some tokens to others.
+            nn.init.normal_(weight, std=2 * weight.shape[1] ** -0.5)
+    return model.eval()
+
+
+def text_encoder() -> T5EncoderModel:
+    config = T5Config(vocab_size=len(WORDS) + 2, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    return T5EncoderModel(config).eval()
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Knows `WORDS` and drops "a" and "on"."""
+    words = {word: index for index, word in enumerate(("<pad>", "<unk>", *WORDS))}
+    core = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    core.normalizer = normalizers.Sequence(
+        [normalizers.Lowercase(), normalizers.Replace(Regex(r"\b(a|on)\b"), " ")],
+    )
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", unk_token="<unk>", model_max_length=4)
