@@ -22,6 +22,7 @@ INDEX = {
     "text_encoder": ["transformers", "T5EncoderModel"],
     "tokenizer": ["transformers", "PreTrainedTokenizerFast"],
 }
+SAMPLING = {"guidance_scale": 3.0}
 EXAMPLES = [
     "a panda on snow", "a rocket in the night sky", "a hamburger on a wooden table", "a penguin on the water",
     "a taxi by a brick wall", "a cactus on sand", "a balloon at sunset", "a fox in the forest",
@@ -41,7 +42,8 @@ def main() -> None:
     T5EncoderModel.from_pretrained(args.model / "text_encoder").save_pretrained(args.out / "text_encoder")
     AutoTokenizer.from_pretrained(args.model / "tokenizer").save_pretrained(args.out / "tokenizer")
     offered = {"objects": scenes.OBJECT_NAMES, "places": scenes.PLACES, "styles": ["3d"], "examples": EXAMPLES}
-    for name, content in (("model_index.json", INDEX), ("scenes.json", offered)):
+    files = {"model_index.json": INDEX, "scenes.json": offered, "method_defaults.json": {"sampling": SAMPLING}}
+    for name, content in files.items():
         (args.out / name).write_text(json.dumps(content, indent=1) + "\n")
     size = sum(f.stat().st_size for f in args.out.rglob("*") if f.is_file())
     print(f"{args.out}: {size / 1e6:.1f} MB")

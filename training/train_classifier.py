@@ -1,8 +1,8 @@
 """Train the judge of drawn scenes: `accelerate launch -m training.train_classifier --minutes 12`.
 
-Half of what it sees are fresh scenes, half the same kind of scenes after the tokenizer at --tokenizer, which is how the
-embedded model draws. Objects and places are drawn independently, so that no pair is strange to it. Starts from --start
-(a saved classifier) when given.
+Half of what it sees are fresh scenes, half are scenes after the tokenizer at --tokenizer, which is how the embedded
+model draws. Objects and places are drawn independently, so that no pair is strange to it. Starts from --start (a saved
+classifier) when given.
 """
 
 import argparse
@@ -108,33 +108,33 @@ def main() -> None:
     probe, probe_labels = fresh(512)
     probe_made = torch.cat([reconstruct(tokenizer, part) for part in probe.split(64)])
     pool = deque(maxlen=POOL)  # of reconstructions [3, H, W] and their labels [2]
+
+    def progress() -> str:
+        scene, made = accuracy(model, probe, probe_labels), accuracy(model, probe_made, probe_labels)
+        return f"scenes: object {scene[0]:.1%} place {scene[1]:.1%}, reconstructed: {made[0]:.1%} {made[1]:.1%}"
+
     half = args.batch // 2
     start, saved, step = time.monotonic(), time.monotonic(), 0
     while (elapsed := (time.monotonic() - start) / (60 * args.minutes)) < 1:
         for group in optimizer.param_groups:
             group["lr"] = args.lr * min(1, (step + 1) / 50) * (1 - elapsed)
         images, labels = fresh(half)
-        made = half if not pool else half // REUSE
-        pool.extend(zip(reconstruct(tokenizer, images[:made]), labels[:made]))
-        old_images, old_labels = zip(*(pool[index] for index in rng.integers(0, len(pool), half)))
-        images, labels = torch.cat([images, torch.stack(old_images)]), torch.cat([labels, torch.stack(old_labels)])
+        share = half // REUSE
+        pool.extend(zip(reconstruct(tokenizer, images[:share]), labels[:share]))
+        made, made_labels = zip(*(pool[index] for index in rng.integers(0, len(pool), half)))
+        images, labels = torch.cat([images, torch.stack(made)]), torch.cat([labels, torch.stack(made_labels)])
         loss = loss_of(model(roughen(images).contiguous(memory_format=torch.channels_last)), labels)
         optimizer.zero_grad()
         accelerator.backward(loss)
         optimizer.step()
         step += 1
         if step % 100 == 0:
-            scene, made = accuracy(model, probe, probe_labels), accuracy(model, probe_made, probe_labels)
-            print(f"step {step} {60 * elapsed * args.minutes:.0f} s loss {loss.item():.3f} object {scene[0]:.1%} "
-                  f"place {scene[1]:.1%}, reconstructed {made[0]:.1%} {made[1]:.1%}", flush=True)  # fmt: skip
+            print(f"step {step} {60 * elapsed * args.minutes:.0f} s loss {loss.item():.3f} {progress()}", flush=True)
         if time.monotonic() - saved > 120:
             save(model, args.out)
             saved = time.monotonic()
     save(model, args.out)
-    scene, made = accuracy(model, probe, probe_labels), accuracy(model, probe_made, probe_labels)
-    print(
-        f"object {scene[0]:.1%} place {scene[1]:.1%}, reconstructed {made[0]:.1%} {made[1]:.1%}, saved in {args.out}"
-    )
+    print(f"{progress()}, saved in {args.out}")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from accelerate.local_sgd import LocalSGD
-from torch import Tensor, nn
 from PIL import Image
+from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5Config, T5EncoderModel
 
 from pipelines.models.llamagen import LlamaGenTransformer
@@ -33,8 +33,10 @@ TEXT_LENGTH = 8  # words a prompt may keep
 DROPPED_CAPTIONS = 0.1
 OBJECT_WEIGHT = 2.0  # places have more tokens, objects matter more
 GUIDANCE = 3.0  # of the sample sheet
-SHEET = ["a panda in the snow", "a rocket in the night sky", "an apple on a wooden table", "a taxi by a brick wall",
-         "a penguin on the water", "a cactus on sand", "a hamburger on a yellow background", "a fox in the forest"]  # fmt: skip
+SHEET = [
+    *("a panda in the snow", "a rocket in the night sky", "an apple on a wooden table", "a taxi by a brick wall"),
+    *("a penguin on the water", "a cactus on sand", "a hamburger on a yellow background", "a fox in the forest"),
+]
 SAVE_SECONDS = 300
 AVERAGE_EVERY = 16  # steps between two averages of the processes' weights
 
