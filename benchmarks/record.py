@@ -68,9 +68,11 @@ class RaceRecord:
 
     date: str
     model: str
+    weights_sha256: str
     machine: Machine
     seed: int
     prompts: list[str]
+    sampling: dict[str, float]
     image_tokens: int
     cached_tokens: int  # cache length at which the forwards below were timed, in image tokens
     forward_ms: dict[str, float]  # t(n): one target forward over n tokens

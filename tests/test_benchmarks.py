@@ -1,12 +1,44 @@
-"""Numbers of the benchmarks: intervals, records, the README's table."""
+"""Numbers of the benchmarks: intervals, forwards, races, records, the README's table."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
+from tiny import components
 
-from benchmarks import record, report
+from benchmarks import record, report, run
+from benchmarks.forwards import Forwards, Products
 from benchmarks.record import Machine, MethodRecord, RaceRecord, interval
+from pipelines import ARPipeline
+from pipelines.primitives.trace import Trace
+from pipelines.primitives.tree import EMPTY
+
+
+@pytest.fixture(scope="module")
+def pipe() -> ARPipeline:
+    return ARPipeline(**components())
+
+
+@pytest.fixture(scope="module")
+def folder(pipe: ARPipeline, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder as `benchmarks.run` reads it."""
+    path = tmp_path_factory.mktemp("model")
+    pipe.save_pretrained(path)
+    (path / "scenes.json").write_text(json.dumps({"examples": ["a panda on snow", "a red cat"]}))
+    return path
+
+
+def traces(pipe: ARPipeline, count: int) -> list[Trace]:
+    return run.race({"ar": pipe}, ["a panda on snow"] * count, seed=0)["ar"]
+
+
+def forwards(pipe: ARPipeline) -> Forwards:
+    return run.half_drawn(pipe, traces(pipe, 1)[0])
 
 
 def method(pipeline: str, seconds: list[float], reference: list[float], nfe: int) -> MethodRecord:
@@ -30,10 +62,12 @@ def race() -> RaceRecord:
     ar = [1.0, 1.1, 1.2]
     return RaceRecord(
         date="2026-01-31",
-        model="assets/emoji-scenes",
+        model="emoji-scenes",
+        weights_sha256="0" * 64,
         machine=Machine("A Processor", 2, 2, "cpu", "float32", "2.13.0"),
         seed=0,
         prompts=["a panda on snow"] * 3,
+        sampling={"guidance_scale": 3.0},
         image_tokens=256,
         cached_tokens=128,
         forward_ms={"1": 4.0, "64": 12.0},
@@ -93,6 +127,100 @@ def test_report_changes_only_what_stands_between_its_lines(tmp_path: Path):
 def test_the_readme_agrees_with_the_committed_records():
     readme = report.README.read_text()
     assert report.render(readme, record.RESULTS) == readme, "run python -m benchmarks.report"
+
+
+def test_products_are_the_multiplications_and_nothing_else():
+    x, weight, keys = torch.randn(2, 4), torch.randn(8, 4), torch.randn(1, 2, 3, 4)
+    with Products() as products:
+        hidden = F.silu(F.linear(x, weight)).exp() + 1
+        F.scaled_dot_product_attention(keys, keys, keys)
+        last = hidden @ weight
+    assert len(products.calls) == 3
+    assert torch.equal(products.replay(), last)
+
+
+@torch.no_grad()
+def test_a_forward_is_made_of_the_products_of_its_layers(pipe: ARPipeline):
+    bench = forwards(pipe)
+    with Products() as products:
+        bench.session.score(EMPTY)
+    config = pipe.transformer.config
+    # At least query-key-value, attention, output and two products of the feed-forward net a layer, and the head.
+    assert 5 * config.num_layers + 1 <= len(products.calls) <= 10 * config.num_layers + 1
+    assert bench.product_seconds() < bench.seconds()[1], "the products alone took longer than the forward"
+
+
+@torch.no_grad()
+def test_timing_forwards_leaves_the_session_as_it_was(pipe: ARPipeline):
+    bench = forwards(pipe)
+    assert bench.held == 8
+    length, law = bench.session.length, bench.session.score(EMPTY).probs
+    assert list(bench.seconds()) == [1, 2, 4, 8], "a forward must fit into the 8 squares left of 16"
+    assert bench.session.length == length
+    assert torch.equal(bench.session.score(EMPTY).probs, law)
+
+
+def test_every_method_draws_the_same_pictures_from_the_same_seeds(pipe: ARPipeline):
+    prompts = ["a panda on snow", "a red cat"]
+    raced = run.race({"ar": pipe, "again": ARPipeline(**pipe.components)}, prompts, seed=3)
+    assert [trace.header.prompt for trace in raced["ar"]] == prompts
+    assert [trace.header.seed for trace in raced["ar"]] == [3, 4]
+    for left, right in zip(raced["ar"], raced["again"]):
+        assert left.complete and np.array_equal(left.tokens, right.tokens)
+
+
+def test_numbers_follow_their_definitions(pipe: ARPipeline):
+    def timed(trace: Trace, seconds: tuple[float, float, float], nodes: int) -> Trace:
+        times = dict(zip(("draft_seconds", "target_seconds", "rest_seconds"), seconds))
+        prefill, *checks = (replace(step, **times) for step in trace.steps)
+        return replace(trace, steps=[prefill, *(replace(step, tokens=np.zeros(nodes)) for step in checks)])
+
+    drawn = traces(pipe, 2)
+    reference = [timed(trace, (0.0, 0.006, 0.002), nodes=0) for trace in drawn]
+    guessing = [timed(trace, (0.001, 0.002, 0.001), nodes=2) for trace in drawn]
+    found = run.method_record("XPipeline", guessing, reference, forward={1: 0.006, 2: 0.008, 4: 0.010})
+
+    assert found.nfe == 16 and found.accepted_length == 1.0
+    assert found.seconds.median == pytest.approx(16 * 0.004) and found.ms_per_token.median == pytest.approx(4.0)
+    assert found.speedup.median == pytest.approx(2.0)
+    assert (found.draft_share, found.target_share, found.rest_share) == pytest.approx((0.25, 0.5, 0.25))
+    # A check reads the root and two guesses: t(3) = 9 ms lies between t(2) and t(4).
+    assert found.ceiling == pytest.approx(1.0 * 0.006 / (0.009 + 0.001))
+
+
+def test_a_run_writes_a_record_and_prints_its_table(folder: Path, tmp_path: Path, monkeypatch, capsys):
+    out = tmp_path / "run-ar.json"
+    arguments = ["run", "--methods", "ar", "--images", "2", "--model", str(folder), "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    run.main()
+    written = record.load(out)
+    assert written.methods["ar"].image_nfe == [16, 16] and written.image_tokens == 16
+    assert written.prompts == ["a panda on snow", "a red cat"]
+    assert list(written.forward_ms) == ["1", "2", "4", "8"]
+    assert written.products_ratio > 1
+    assert "| `ARPipeline` |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "arr"], "`--methods` has no 'arr'; did you mean ar?"),
+        (["--methods", "xyz"], "`--methods` has no 'xyz'; there are ar"),
+        (["--images", "0"], "`--images` must be at least 1, got 0"),
+        (["--model", "/nowhere"], "/nowhere has none"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(folder: Path, monkeypatch, arguments: list[str], message: str):
+    monkeypatch.setattr(sys, "argv", ["run", "--model", str(folder), *arguments])
+    with pytest.raises(SystemExit) as ended:
+        run.main()
+    assert message in ended.value.code and "\n" not in ended.value.code
+
+
+def test_short_names_are_words_joined_by_hyphens(monkeypatch):
+    names = ["ARPipeline", "LanternPlusPlusPipeline", "UniformRSDPipeline", "CoolSDPipeline", "SJDPipeline"]
+    monkeypatch.setattr("pipelines.METHODS", dict.fromkeys(names, ""))
+    assert list(run.method_names()) == ["ar", "lantern-plus-plus", "uniform-rsd", "cool-sd", "sjd"]
 
 
 def test_records_are_plain_json(tmp_path: Path):

@@ -1,0 +1,181 @@
+"""Race methods over the same prompts and seeds, and keep the numbers.
+
+    python -m benchmarks.run --methods ar --images 8
+
+Every method draws image 1, then every method image 2, and so on, so that a busy moment of the machine hits them alike.
+AR is always in the race: speed-ups are over it.
+"""
+
+import argparse
+import datetime
+import difflib
+import itertools
+import json
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import PartialState
+
+import pipelines
+from benchmarks.forwards import Forwards
+from benchmarks.record import RESULTS, Machine, MethodRecord, RaceRecord, interval
+from benchmarks.report import table
+from pipelines.base import ARImagePipeline
+from pipelines.primitives.distributions import Warp
+from pipelines.primitives.trace import Trace
+
+
+REFERENCE = "ar"
+EMBEDDED = Path(__file__).parent.parent / "assets" / "emoji-scenes"
+WARM_UP_ROUNDS = 2
+
+
+def method_names() -> dict[str, str]:
+    """Short names of all methods -> their classes: "ar" -> "ARPipeline", "cool-sd" -> "CoolSDPipeline"."""
+    return {
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name.removesuffix("Pipeline")).lower(): name for name in pipelines.METHODS
+    }
+
+
+def checked_methods(names: list[str]) -> dict[str, str]:
+    """Short name -> class name, the reference first. Raises ValueError for a name that no method has."""
+    known = method_names()
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
+            raise ValueError(f"`--methods` has no {name!r}; {hint}")
+    return {name: known[name] for name in dict.fromkeys([REFERENCE, *names])}
+
+
+def race(methods: dict[str, ARImagePipeline], prompts: list[str], seed: int) -> dict[str, list[Trace]]:
+    """One trace per method and prompt; the methods take turns, image by image, and image i has seed `seed` + i."""
+    for method in methods.values():
+        list(itertools.islice(method.stream(prompts[0], generator=dice(seed)), WARM_UP_ROUNDS))
+    traces: dict[str, list[Trace]] = {name: [] for name in methods}
+    for index, prompt in enumerate(prompts):
+        for name, method in methods.items():
+            stream = method.stream(prompt, generator=dice(seed + index))
+            for _ in stream:
+                pass
+            traces[name].append(stream.trace)
+    return traces
+
+
+def dice(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def method_record(
+    pipeline: str, traces: list[Trace], reference: list[Trace], forward: dict[int, float]
+) -> MethodRecord:
+    """Numbers of one method; `reference` are AR's traces of the same images, `forward` is t(n) in seconds."""
+    steps = [step for trace in traces for step in trace.steps]
+    seconds = sum(step.seconds for step in steps)
+    checks = [step for step in steps if step.index > 0]
+    draft_round = float(np.mean([step.draft_seconds for step in checks]))
+    read = float(np.mean([1 + len(step.tokens) for step in checks]))  # tokens of one checking forward
+    accepted = float(np.mean([trace.accepted_length for trace in traces]))
+    return MethodRecord(
+        pipeline=pipeline,
+        image_seconds=[trace.seconds for trace in traces],
+        image_nfe=[trace.nfe for trace in traces],
+        seconds=interval([trace.seconds for trace in traces]),
+        ms_per_token=interval([1000 * trace.seconds / len(trace.tokens) for trace in traces]),
+        speedup=interval([ar.seconds / trace.seconds for ar, trace in zip(reference, traces)]),
+        nfe=float(np.mean([trace.nfe for trace in traces])),
+        accepted_length=accepted,
+        ceiling=accepted * forward[1] / (float(np.interp(read, *zip(*forward.items()))) + draft_round),
+        draft_share=sum(step.draft_seconds for step in steps) / seconds,
+        target_share=sum(step.target_seconds for step in steps) / seconds,
+        rest_share=sum(step.rest_seconds for step in steps) / seconds,
+    )
+
+
+def half_drawn(pipe: ARImagePipeline, trace: Trace) -> Forwards:
+    """The model half way through the picture of a trace: with the cache of an average forward."""
+    model, sampling = pipe.model, pipe.sampling
+    warp = Warp(sampling.temperature, sampling.top_k, sampling.top_p)
+    condition = model.condition(trace.header.prompt, None)
+    session = model.open(condition, sampling.guidance_scale, warp, trace.layout)
+    return Forwards(session, held=trace.layout.length // 2)
+
+
+def processor() -> str:
+    """The name of the accelerator, or else of the CPU."""
+    if torch.accelerator.is_available():
+        return torch.get_device_module().get_device_name()
+    cpuinfo = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*:\s*(.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return named[1] if named else platform.machine()
+
+
+def measure(folder: Path, names: dict[str, str], prompts: list[str], seed: int) -> RaceRecord:
+    """Load the model in `folder`, race the methods `names` (short name -> class) and time the forwards."""
+    reference = pipelines.ARPipeline.from_pretrained(folder).to(PartialState().device)
+    methods = {name: getattr(pipelines, pipeline)(**reference.components) for name, pipeline in names.items()}
+    traces = race(methods, prompts, seed)
+    forwards = half_drawn(reference, traces[REFERENCE][0])
+    forward = forwards.seconds()
+    header = traces[REFERENCE][0].header
+    return RaceRecord(
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        model=header.model,
+        weights_sha256=header.weights_sha256,
+        machine=Machine(
+            processor=processor(),
+            cores=os.cpu_count(),
+            threads=header.threads,
+            device=header.device,
+            dtype=header.dtype,
+            torch=header.torch_version,
+        ),
+        seed=seed,
+        prompts=prompts,
+        sampling=reference.sampling.to_dict(),
+        image_tokens=traces[REFERENCE][0].layout.length,
+        cached_tokens=forwards.held,
+        forward_ms={str(size): 1000 * seconds for size, seconds in forward.items()},
+        products_ms=1000 * forwards.product_seconds(),
+        methods={name: method_record(names[name], traces[name], traces[REFERENCE], forward) for name in methods},
+    )
+
+
+def example_prompts(folder: Path, images: int) -> list[str]:
+    """As many prompts as images, the model's own examples in turn. Raises ValueError where it has none."""
+    if images < 1:
+        raise ValueError(f"`--images` must be at least 1, got {images}; 8 gives a usable interval.")
+    scenes = folder / "scenes.json"
+    if not scenes.exists():
+        raise ValueError(
+            f"`--model` must be a folder with a scenes.json, which names example prompts; {folder} has none."
+        )
+    examples = json.loads(scenes.read_text())["examples"]
+    return list(itertools.islice(itertools.cycle(examples), images))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Race methods over the same prompts and seeds, and keep the numbers.")
+    parser.add_argument("--methods", nargs="+", default=[REFERENCE], help=f"any of {', '.join(method_names())}")
+    parser.add_argument("--images", type=int, default=8, help="pictures per method")
+    parser.add_argument("--seed", type=int, default=0, help="of the first picture; the next has the next seed")
+    parser.add_argument("--model", type=Path, default=EMBEDDED, help="a model folder")
+    parser.add_argument("--out", type=Path, help="JSON file; benchmarks/results/run-METHODS.json if not given")
+    options = parser.parse_args()
+    try:
+        names = checked_methods(options.methods)
+        record = measure(options.model, names, example_prompts(options.model, options.images), options.seed)
+    except ValueError as error:
+        sys.exit(str(error))
+    out = options.out or RESULTS / f"run-{'-'.join(names)}.json"
+    record.save(out)
+    print(f"{table(record)}\nWritten to {out}.")
+
+
+if __name__ == "__main__":
+    main()
