@@ -29,11 +29,11 @@ from pipelines.models.protocol import Condition, ImageModel, Session
 from pipelines.primitives.chance import Chance
 from pipelines.primitives.distributions import Warp
 from pipelines.primitives.layout import Layout
-from pipelines.primitives.trace import Header, Step, Trace
+from pipelines.primitives.trace import Step, Trace
 from pipelines.primitives.tree import EMPTY
 from pipelines.request import Plan, Request, fresh_generator, requests
 from pipelines.settings import SAMPLING, Sampling, Settings, write_defaults
-from pipelines.stream import Stream
+from pipelines.stream import Stream, circumstances
 
 
 # A child of the library's own, so that `diffusers.logging.set_verbosity_error()` and the like hold here too.
@@ -227,7 +227,7 @@ class ARImagePipeline(DiffusionPipeline):
         plan = self._plan(height, width, sampling, settings)
         request = Request(prompt, negative_prompt, fresh_generator() if generator is None else generator)
         self._start(plan)
-        return self._open(plan, request, self._condition(plan, request))
+        return self._open(plan, request, *self._conditions(plan, [request]))
 
     @torch.no_grad()
     def __call__(
@@ -264,8 +264,7 @@ class ARImagePipeline(DiffusionPipeline):
         sampling = {"guidance_scale": guidance_scale, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         plan = self._plan(height, width, sampling, settings)
         asked = requests(prompt, negative_prompt, num_images_per_prompt, generator)
-        # All before the first picture, which a bad prompt so does not cost.
-        conditions = [self._condition(plan, request) for request in asked]
+        conditions = self._conditions(plan, asked)  # all before the first picture, which a bad prompt so does not cost
         self._start(plan)
         traces = []
         with self.progress_bar(total=len(asked) * plan.layout.length) as bar:
@@ -300,25 +299,15 @@ class ARImagePipeline(DiffusionPipeline):
         self._guidance_scale = plan.sampling.guidance_scale
         self._num_timesteps = 0
 
-    def _condition(self, plan: Plan, request: Request) -> Condition:
-        return self.encode_prompt(request.prompt, request.negative_prompt if plan.is_guided else None)
+    def _conditions(self, plan: Plan, asked: list[Request]) -> list[Condition]:
+        texts = [(request.prompt, request.negative_prompt if plan.is_guided else None) for request in asked]
+        conditions = {text: self.encode_prompt(*text) for text in dict.fromkeys(texts)}
+        return [conditions[text] for text in texts]
 
     def _open(self, plan: Plan, request: Request, condition: Condition) -> Stream:
-        header = Header(
-            method=type(self).__name__,
-            model=model_folder.origin_of(self.transformer).name,
-            weights_sha256=self.weights_sha256,
-            dtype=str(self.transformer.dtype).removeprefix("torch."),
-            torch_version=torch.__version__,
-            threads=torch.get_num_threads(),
-            device=str(self._execution_device),
-            settings=plan.sampling.to_dict() | plan.settings.to_dict(),
-            seed=request.seed,
-            prompt=request.prompt,
-            negative_prompt=request.negative_prompt if plan.is_guided else None,
-        )
         rounds = self._rounds(plan, condition, Chance(request.generator))
-        return Stream(Trace(header, plan.layout), condition.unknown, rounds)
+        trace = Trace(circumstances(self, plan, request), plan.layout)
+        return Stream(trace, condition.unknown, rounds)
 
     @torch.no_grad()
     def _rounds(self, plan: Plan, condition: Condition, chance: Chance) -> Iterator[Step]:

@@ -1,8 +1,17 @@
 """One picture under way: an iterator of steps that keeps the trace of what it has given."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from pipelines.primitives.trace import Step, Trace
+import torch
+
+from pipelines import model_folder
+from pipelines.primitives.trace import Header, Step, Trace
+from pipelines.request import Plan, Request
+
+
+if TYPE_CHECKING:
+    from pipelines.base import ARImagePipeline
 
 
 class Stream(Iterator[Step]):
@@ -24,3 +33,20 @@ class Stream(Iterator[Step]):
 
     def close(self) -> None:
         self._rounds.close()
+
+
+def circumstances(pipe: "ARImagePipeline", plan: Plan, request: Request) -> Header:
+    """What a trace says of how its run was made."""
+    return Header(
+        method=type(pipe).__name__,
+        model=model_folder.origin_of(pipe.transformer).name,
+        weights_sha256=pipe.weights_sha256,
+        dtype=str(pipe.transformer.dtype).removeprefix("torch."),
+        torch_version=torch.__version__,
+        threads=torch.get_num_threads(),
+        device=str(pipe._execution_device),
+        settings=plan.sampling.to_dict() | plan.settings.to_dict(),
+        seed=request.seed,
+        prompt=request.prompt,
+        negative_prompt=request.negative_prompt if plan.is_guided else None,
+    )

@@ -1,14 +1,21 @@
-"""Real components at a size that draws a picture in milliseconds: untrained, but of strong opinions."""
+"""Real components at a size that draws a picture in milliseconds, untrained but of strong opinions; a small method."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
 from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
 
+from pipelines.base import ARImagePipeline
+from pipelines.decoding.drafters import NoDraft
+from pipelines.decoding.rules import ExactRule
 from pipelines.models.llamagen import LlamaGenTransformer
 from pipelines.models.patch_tokenizer import PatchTokenizer
+from pipelines.settings import Settings, knob
 
 
 WORDS = ("panda", "cat", "snow", "grass", "red", "blue")
@@ -61,3 +68,26 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", unk_token="<unk>", model_max_length=4)
+
+
+@dataclass(frozen=True)
+class WindowSettings(Settings):
+    window: int = knob(16, low=2, high=64, step=1, label="Window", help="How many tokens one pass checks.")
+
+
+class WindowPipeline(ARImagePipeline):
+    """A method with a knob."""
+
+    Settings = WindowSettings
+
+    def method(self, settings, session):
+        return NoDraft(), ExactRule()
+
+
+def refusal(call: Callable, *arguments: Any, **named: Any) -> str:
+    """The one sentence that the call is refused with."""
+    with pytest.raises(ValueError) as caught:
+        call(*arguments, **named)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 400, message
+    return message
