@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import components
 
 from benchmarks import record, report, run
 from benchmarks.forwards import Forwards, Products
@@ -17,6 +16,7 @@ from benchmarks.record import Machine, MethodRecord, RaceRecord, interval
 from pipelines import ARPipeline
 from pipelines.primitives.trace import Trace
 from pipelines.primitives.tree import EMPTY
+from tests.tiny import components
 
 
 @pytest.fixture(scope="module")
