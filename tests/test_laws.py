@@ -20,6 +20,7 @@ from pipelines.primitives.tree import EMPTY, Draft
 
 ROW = Layout(1, 3)
 SQUARE = Layout(2, 2)
+STARTED = Layout(1, 3, {0: 1})  # behind a forced token, so that the prefill has one outcome
 PLAIN = Warp()
 TARGET = Table(seed=0, vocabulary=3, length=4)
 DRAFT = Table(seed=1, vocabulary=3, length=4)
@@ -101,15 +102,15 @@ class Case:
 LOSSLESS = {
     "no draft": Case(lambda session: NoDraft(), SQUARE),
     "chain": Case(lambda session: TableDrafter(session, (1, 1)), SQUARE),
-    "tree of sampled children": Case(lambda session: TableDrafter(session, (2, 2)), SQUARE),
+    "tree of sampled children": Case(lambda session: TableDrafter(session, (2, 2)), STARTED),
     "every child sampled": Case(lambda session: TableDrafter(session, (3, 1))),
     "tree of one-hot children": Case(lambda session: PointDrafter(session, (2, 2)), SQUARE),
-    "Jacobi, points": Case(points(2, "uniform"), SQUARE),
+    "Jacobi, points": Case(points(2, "uniform"), STARTED),
     "Jacobi, copied points": Case(points(2, "copy_left"), SQUARE),
-    "SJD, uniform": Case(jacobi(3, "uniform"), SQUARE),
+    "SJD, uniform": Case(jacobi(3, "uniform"), STARTED),
     "SJD, copy_left": Case(jacobi(3, "copy_left"), SQUARE),
-    "SJD, sample_left": Case(jacobi(3, "sample_left"), SQUARE),
-    "SJD, another redraft": Case(jacobi(3, "copy_left", redraft=extrapolated), SQUARE),
+    "SJD, sample_left": Case(jacobi(3, "sample_left"), STARTED),
+    "SJD, another redraft": Case(jacobi(3, "copy_left", redraft=extrapolated), STARTED),
     "SJD, forced line ends": Case(jacobi(3, "sample_left"), Layout(1, 3, {3: 1})),
     "chain, guided and filtered": Case(
         lambda session: TableDrafter(session, (1, 1)), SQUARE, Warp(temperature=1.3, top_k=2, top_p=0.9), scale=3.0

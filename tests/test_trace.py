@@ -141,7 +141,11 @@ def test_foreign_arrays_are_refused(tmp_path):
     refused(path)
     np.savez(path, header=np.array([{"format": 1}], dtype=object))
     refused(path)
-    np.savez(path, header=np.frombuffer(b"[1, 2]", np.uint8))
+    for text in (b"[1, 2]", b'"format"', b"{}", b"{"):
+        np.savez(path, header=np.frombuffer(text, np.uint8))
+        refused(path)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("header", "no array")
     refused(path)
 
 
@@ -189,6 +193,7 @@ CONTRADICTIONS = {
     "a foreign format": lambda arrays, head: head.update(format=99),
     "no rows": lambda arrays, head: head.update(rows=0),
     "rows that are words": lambda arrays, head: head.update(rows="two"),
+    "a picture of a billion squares": lambda arrays, head: head.update(rows=2**15, cols=2**15, forced=[]),
     "no prompt": lambda arrays, head: head.pop("prompt"),
     "an unknown entry": lambda arrays, head: head.update(extra=1),
     "a number for a prompt": lambda arrays, head: head.update(prompt=3),

@@ -1,7 +1,5 @@
 """All randomness of a run. Nothing else draws."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -27,13 +25,13 @@ class Chance:
         probs: [n, V], rows need not sum to 1. Returns [n] int64 on the device of `probs`. A token of probability 0 is
         never drawn: it takes no part in the search, whatever rounding does to its cumulative mass.
         """
-        mass = probs.cumsum(-1, dtype=torch.float64).masked_fill(probs <= 0, 0)
+        mass = probs.cumsum(-1, dtype=torch.float64).masked_fill_(probs <= 0, 0)
         total = mass.amax(-1, keepdim=True)
         assert total.amin().item() > 0, "a law without mass cannot be drawn from"
         dice = self._uniforms(len(probs)).to(probs.device)[:, None]
         # Rounding may lift dice x total to the total itself, beyond which there is no token.
-        bar = torch.minimum(dice * total, total.nextafter(total.new_tensor(-math.inf)))
-        return (mass > bar).to(torch.uint8).argmax(-1)
+        bar = torch.minimum(dice * total, total.nextafter(torch.zeros_like(total)))
+        return (mass > bar).view(torch.uint8).argmax(-1)
 
     def _uniforms(self, count: int) -> Tensor:
         return torch.rand(count, dtype=torch.float64, generator=self.generator, device=self.generator.device)

@@ -14,6 +14,7 @@ from pipelines.primitives.layout import Layout
 
 FORMAT = 1
 MAX_UNPACKED_BYTES = 64 * 2**20  # far above any run's; what claims more is not read
+MAX_SQUARES = 2**16
 
 # Step fields as arrays in a file: one entry per node, per row (root and nodes), per kept node or per step.
 NODE = {"tokens": "i4", "parents": "i4", "p": "f4", "q": "f4", "accept_prob": "f8", "dice": "f8"}
@@ -21,17 +22,9 @@ ROW = {"top_tokens": "i4", "top_probs": "f4", "entropy": "f4"}
 STEP = {"draft_calls": "i4", "draft_seconds": "f8", "target_seconds": "f8", "rest_seconds": "f8"}
 SIZES = {"nodes": "i4", "kept": "i4"}
 PATHS = {"path": "i4", "committed": "i4"}
-NOT_READABLE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    OSError,
-    EOFError,
-    RuntimeError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# What zip, numpy and json raise on bytes that are not theirs.
+NOT_READABLE = (ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError, MemoryError)
+NOT_READABLE += (zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +228,8 @@ def _layout(head: dict) -> Layout:
     rows, cols, forced = head["rows"], head["cols"], dict(head["forced"])
     if not all(type(number) is int for number in (rows, cols, *forced, *forced.values())):
         raise ValueError("the layout is not made of whole numbers")
+    if rows * cols > MAX_SQUARES:
+        raise ValueError(f"the layout has more than {MAX_SQUARES} squares")
     return Layout(rows, cols, forced)
 
 
