@@ -9,12 +9,11 @@ PYTHON ?= python3
 PORT ?= 7860
 VENV := .venv
 RUN := $(VENV)/bin/python
+LAUNCH := $(VENV)/bin/accelerate launch
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 
 # pytest runs the tests, ruff checks and formats the code, playwright drives the browser in tests/test_browser.py.
 TEST_TOOLS := 'pytest>=9,<10' 'ruff>=0.17,<0.18' 'playwright>=1.50,<2'
-# resvg-py draws the SVG sprites that the training scenes are made of.
-TRAIN_TOOLS := 'resvg-py>=0.2,<1'
 
 # Tests reach no network: no model hub, no usage statistics.
 OFFLINE := HF_HUB_OFFLINE=1 GRADIO_ANALYTICS_ENABLED=False
@@ -34,8 +33,14 @@ lint: $(VENV)/.ready-test
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 
-train: $(VENV)/.ready-train
-	@echo "The stages of training are not in this version."
+# Hours; fetches the emoji with npm and compiles with g++. Parts under way lie in ~/.cache/draftboard.
+train: $(VENV)/.ready
+	@for tool in npm g++; do command -v $$tool >/dev/null || { \
+	    echo "make train needs npm and g++; install $$tool first." >&2; exit 1; }; done
+	$(LAUNCH) -m training.train_tokenizer
+	$(LAUNCH) -m training.train_transformer
+	$(RUN) -m training.publish --out assets/emoji-scenes
+	$(LAUNCH) -m training.train_classifier --out assets/emoji-scenes-judge
 
 # transformers 5.24 and diffusers 0.42 both ask for Python 3.11.
 $(VENV)/.ready: requirements.txt
@@ -47,8 +52,4 @@ $(VENV)/.ready: requirements.txt
 
 $(VENV)/.ready-test: $(VENV)/.ready Makefile
 	$(INSTALL) $(TEST_TOOLS)
-	@touch $@
-
-$(VENV)/.ready-train: $(VENV)/.ready Makefile
-	$(INSTALL) $(TRAIN_TOOLS)
 	@touch $@

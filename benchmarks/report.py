@@ -5,6 +5,7 @@ python -m benchmarks.report --check    exit with 1 where the README says somethi
 """
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
@@ -19,6 +20,13 @@ HEAD = """\
 | method | seconds per image | ms per token | passes | accepted length | speed-up over AR | ceiling | rest |
 |---|---|---|---|---|---|---|---|
 """
+
+# Rows of `benchmarks.quality` that are shares of pictures -> where their intervals stand.
+READ_BACK = {
+    "object read back": ("seen", "object"),
+    "object read back, unseen pairs": ("held_out", "object"),
+    "place read back": ("all", "place"),
+}
 
 
 def span(values: Interval, form: str) -> str:
@@ -57,9 +65,33 @@ def table(record: RaceRecord) -> str:
     )
 
 
+def quantity(value: float, unit: str) -> str:
+    return f"{value:.1%}" if unit == "%" else f"{value:.4g} {unit}".strip()
+
+
+def goals(path: Path) -> str:
+    """What `benchmarks.quality` found, a row per goal."""
+    found = json.loads(path.read_text())
+    shares = {figure: found["read_back"][group][part] for figure, (group, part) in READ_BACK.items()}
+    rows = ""
+    for goal in found["goals"]:
+        value, wanted, aim = (quantity(goal[name], goal["unit"]) for name in ("value", "ship", "aim"))
+        if goal["figure"] in shares:
+            share = shares[goal["figure"]]
+            value += f" ({share['low']:.1%}–{share['high']:.1%}, n = {share['n']})"
+        rows += f"| {goal['figure']} | {value} | {wanted} | {aim} |\n"
+    return (
+        f"{found['images']} pictures by `{found['model']}`, {found['date']}, default sampling, read back by an independent "
+        "classifier, with 95 % intervals; `assets` is the most that the folder may weigh.\n\n"
+        f"| figure | measured | wanted | aim |\n|---|---|---|---|\n{rows}"
+    )
+
+
 def measured(folder: Path) -> str:
-    """Markdown for every race in a folder of records."""
-    return "\n".join(table(load(path)) for path in sorted(folder.glob("run-*.json"))) or NOTHING
+    """Markdown for every record in a folder: races first, then the model's pictures."""
+    parts = [table(load(path)) for path in sorted(folder.glob("run-*.json"))]
+    parts += [goals(path) for path in folder.glob("quality.json")]
+    return "\n".join(parts) or NOTHING
 
 
 def render(readme: str, folder: Path) -> str:

@@ -26,6 +26,7 @@ from benchmarks.forwards import Forwards
 from benchmarks.record import RESULTS, Machine, MethodRecord, RaceRecord, interval
 from benchmarks.report import table
 from pipelines.base import ARImagePipeline
+from pipelines.models.llamagen_family import native_dtype
 from pipelines.primitives.distributions import Warp
 from pipelines.primitives.trace import Trace
 
@@ -117,7 +118,8 @@ def processor() -> str:
 
 def measure(folder: Path, names: dict[str, str], prompts: list[str], seed: int) -> RaceRecord:
     """Load the model in `folder`, race the methods `names` (short name -> class) and time the forwards."""
-    reference = pipelines.ARPipeline.from_pretrained(folder).to(PartialState().device)
+    device = PartialState().device
+    reference = pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device)
     methods = {name: getattr(pipelines, pipeline)(**reference.components) for name, pipeline in names.items()}
     traces = race(methods, prompts, seed)
     forwards = half_drawn(reference, traces[REFERENCE][0])

@@ -112,6 +112,24 @@ def test_report_states_machine_date_and_every_method(tmp_path: Path):
     )
 
 
+def test_report_states_what_the_model_draws_with_intervals(tmp_path: Path):
+    def share(value: float) -> dict[str, float]:
+        return {"share": value, "low": value - 0.05, "high": value + 0.05, "n": 250}
+
+    goals = [
+        {"figure": "object read back", "value": 0.8, "ship": 0.75, "aim": 0.95, "unit": "%"},
+        {"figure": "assets", "value": 21.5, "ship": 30, "aim": 30, "unit": "MB"},
+    ]
+    read_back = {
+        "seen": {"object": share(0.8)}, "held_out": {"object": share(0.7)}, "all": {"place": share(0.9)},
+    }  # fmt: skip
+    found = {"images": 500, "model": "emoji-scenes", "date": "2026-01-31", "goals": goals, "read_back": read_back}
+    (tmp_path / "quality.json").write_text(json.dumps(found))
+    text = report.measured(tmp_path)
+    assert "| object read back | 80.0% (75.0%–85.0%, n = 250) | 75.0% | 95.0% |" in text
+    assert "| assets | 21.5 MB | 30 MB | 30 MB |" in text
+
+
 def test_report_changes_only_what_stands_between_its_lines(tmp_path: Path):
     readme = "above\n<!-- measured: by hand -->\nold\n<!-- /measured -->\nbelow\n"
     race().save(tmp_path / "run-ar.json")

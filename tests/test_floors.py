@@ -32,7 +32,7 @@ FLOORS = {
     ),
     "app.py": ("gradio", "accelerate", "torch", "numpy", "PIL", "visualize", "pipelines"),
     "training": (
-        *("torch", "numpy", "PIL", "accelerate", "diffusers", "transformers", "tokenizers", "safetensors", "resvg_py"),
+        *("torch", "numpy", "PIL", "accelerate", "diffusers", "transformers", "tokenizers", "safetensors"),
         *("pipelines.primitives", "pipelines.models", "training"),
     ),
     # What a model draws is compared with fresh scenes of its training data.
