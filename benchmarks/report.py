@@ -81,8 +81,8 @@ def goals(path: Path) -> str:
             value += f" ({share['low']:.1%}–{share['high']:.1%}, n = {share['n']})"
         rows += f"| {goal['figure']} | {value} | {wanted} | {aim} |\n"
     return (
-        f"{found['images']} pictures by `{found['model']}`, {found['date']}, default sampling, read back by an independent "
-        "classifier, with 95 % intervals; `assets` is the most that the folder may weigh.\n\n"
+        f"{found['images']} pictures by `{found['model']}`, {found['date']}, default sampling, read back by an "
+        "independent classifier, with 95 % intervals; `assets` is the most that the folder may weigh.\n\n"
         f"| figure | measured | wanted | aim |\n|---|---|---|---|\n{rows}"
     )
 
