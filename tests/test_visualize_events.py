@@ -78,8 +78,19 @@ def test_unknown_kinds_are_passed_over():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "nonsense", "H,2\n", "H,2,x,AR\n", "R,0,0,0,1.0,1\n", "H,2,2,AR\nC,0,4,1,d\n", "H,2,2,AR\nC,1,0,1,d\n"]
-    + ["H,2,2,AR\nI,{broken\n", "H,2,2,AR\nR,0,0\n", "H,2,2,AR\nC,0,1,seven,d\n"],
+    [
+        "",
+        "nonsense",
+        "H,2\n",
+        "H,2,2\n",
+        "H,2,99999999,AR\n",
+        "H,2,x,AR\n",
+        "R,0,0,0,1.0,1\n",
+        "H,2,2,AR\nC,0,4,1,d\n",
+        "H,2,2,AR\nC,1,0,1,d\n",
+    ]
+    + ["H,2,2,AR\nI,{broken\n", "H,2,2,AR\nR,0,0\n", "H,2,2,AR\nC,0,1,seven,d\n"]
+    + ["H,2,2,AR\nC,0,1,99999999999,d\n", "H,2,2,AR\nI,[7]\n"],
 )
 def test_a_text_that_is_none_is_refused_by_its_line(text: str):
     with pytest.raises(ValueError, match=r"^Line \d is not an event of a run: .*\.$"):

@@ -25,10 +25,12 @@ STOPPED = "stopped"
 
 DRAWN = "d"
 
+LONGEST = 256  # squares along a side; a text of more is not read
+
 
 @dataclass
 class Lane:
-    """One picture and its own counts. tokens: [rows, cols] int32, -1 where none is yet; reason: empty until it ends."""
+    """One picture and its own counts. tokens: [rows, cols] int32, -1: none yet; reason: empty until the lane ends."""
 
     tokens: np.ndarray
     milliseconds: float = 0.0
@@ -93,17 +95,18 @@ def read(text: str) -> Recording:
         try:
             recording = _opened(line) if recording is None else recording
             _take(recording, line)
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, TypeError, OverflowError):
             raise ValueError(f"Line {number} is not an event of a run: {line[:60]!r}.") from None
     return recording
 
 
 def _opened(line: str) -> Recording:
     """The empty board of an H line."""
-    kind, rows, cols, *names = line.split(",")
-    if kind != "H" or not names:
+    kind, height, width, *names = line.split(",")
+    rows, cols = int(height), int(width)
+    if kind != "H" or not names or not (0 < rows <= LONGEST and 0 < cols <= LONGEST):
         raise ValueError(f"expected `H,rows,cols,lane`, got {line!r}")
-    return Recording(int(rows), int(cols), names, [blank(int(rows), int(cols)) for _ in names])
+    return Recording(rows, cols, names, [blank(rows, cols) for _ in names])
 
 
 def _take(recording: Recording, line: str) -> None:

@@ -1,0 +1,345 @@
+"""The page: a prompt, a Start button, and a picture that appears token by token. `python app.py` opens it."""
+
+import argparse
+import html
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+
+# Read by gradio when it is imported: without this it asks a server on the internet for its newest version.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+import gradio as gr
+import numpy as np
+import torch
+from accelerate import PartialState
+from PIL import Image
+
+import pipelines
+from pipelines.settings import SAMPLING, Knob, Sampling, read_defaults
+from visualize import events, grid
+from visualize.style import hex_colours
+
+
+if TYPE_CHECKING:
+    from pipelines.base import ARImagePipeline
+
+
+ASSETS = Path(__file__).parent / "assets"
+EMBEDDED = ASSETS / "emoji-scenes"
+
+MESSAGE_SECONDS = 0.1  # at most ten messages a second to the page; it spreads the squares between them
+KEYFRAME_SECONDS = 0.5
+PROGRESS_SECONDS = 0.5  # between two signs of life of the JSON endpoint, which are also where it can be cancelled
+HIGHEST_SEED = 2**31 - 1
+WAITING = "waiting"  # kind of a note that holds only until something happens
+OPEN_END = 10.0  # where a slider ends whose knob has no highest value
+
+SENTENCE = (
+    "Each square is one token. The model draws them one by one, left to right and top to bottom, "
+    "and each takes one pass through the whole network."
+)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What all runs share: the weights, and the mean colour of every code, [V, 3] uint8."""
+
+    components: dict[str, Any]
+    palette: np.ndarray
+
+
+def load(folder: Path) -> Model:
+    """Read the weights, once per server. Raises ValueError for a folder that is not a model's."""
+    # Imported here: diffusers and transformers take longer to import than the page to appear.
+    from pipelines.models.codebook import mean_colours
+    from pipelines.models.llamagen_family import native_dtype
+
+    device = PartialState().device
+    pipe = pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device)
+    return Model(pipe.components, mean_colours(pipe.model))
+
+
+class Run:
+    """One picture under way: its own pipeline object over the shared weights, its stream, and its event text."""
+
+    def __init__(self, model: Model, prompt: str, seed: int, sampling: dict[str, Any]):
+        """Raises ValueError, in one sentence, for what cannot be drawn."""
+        if type(seed) is not int or not 0 <= seed <= HIGHEST_SEED:
+            raise ValueError(f"`seed` must be a whole number from 0 to {HIGHEST_SEED}, got {seed}; try 7.")
+        self.pipe = pipelines.ARPipeline(**model.components)
+        self.stream = self.pipe.stream(prompt, generator=torch.Generator().manual_seed(seed), **sampling)
+        header = self.stream.trace.header
+        self.about = {"prompt": prompt, "seed": seed, "method": header.method, "settings": header.settings}
+        self.log = events.EventLog(self.stream.trace.layout, ["AR"], self.about)
+
+
+class Studio:
+    """What a page can ask for. A run lives in the generator that shows it: who stops reading stops the drawing."""
+
+    def __init__(self, model: "Future[Model]"):
+        self.model = model
+
+    def ready(self) -> str:
+        """The palette for the page, as soon as the weights are there."""
+        return hex_colours(self.model.result().palette)
+
+    def draw(self, prompt: str, seed: int, *sampling: float) -> Iterator[tuple[Any, Any, Any]]:
+        """Draw one picture. Yields event text, decoded pixels and a notice for the person who waits."""
+        while not self.model.done():
+            yield gr.skip(), gr.skip(), note("The model is being loaded. This takes a few seconds.", WAITING)
+            wait([self.model], timeout=MESSAGE_SECONDS)
+        try:
+            run = Run(self.model.result(), prompt, seed, dict(zip(Sampling().knobs(), sampling)))
+        except (ValueError, OSError) as error:
+            yield gr.skip(), gr.skip(), note(str(error), "bad")
+            return
+        yield run.log.text, "", note(not_known(run.stream.unknown), "warn")
+        try:
+            with closing(run.stream):
+                yield from self._steps(run)
+        except (RuntimeError, MemoryError) as error:
+            run.log.end(0, f"The run broke off: {error} What is drawn stays; Start tries again.")
+            yield run.log.text, gr.skip(), gr.skip()
+
+    def _steps(self, run: Run) -> Iterator[tuple[Any, Any, Any]]:
+        """A message for the page whenever one is due. Nothing here is on the clock, which stands between two steps."""
+        message = keyframe = time.monotonic()
+        for step in run.stream:
+            run.log.add(0, step)
+            now = time.monotonic()
+            if now < message + MESSAGE_SECONDS:
+                continue
+            is_due = now >= keyframe + KEYFRAME_SECONDS
+            yield run.log.text, still(run.pipe, run.log.lanes[0]) if is_due else gr.skip(), gr.skip()
+            message = time.monotonic()
+            keyframe = message if is_due else keyframe
+        run.log.end(0, events.DONE)
+        yield run.log.text, portrait(run.pipe, run.log.lanes[0], run.about), gr.skip()
+
+    def finish(self, text: str, notice: str) -> tuple[Any, Any, Any, Any, Any]:
+        """After a run, whether it came to its end or was stopped: close its event text, decode what there is."""
+        rest = "" if WAITING in notice else gr.skip(), gr.Button(interactive=True), gr.Button(interactive=False)
+        run = events.read(text) if text else None
+        if run is None or run.lanes[0].reason:
+            return gr.skip(), gr.skip(), *rest
+        # The text comes back from a browser, which may send anything.
+        lane, model = run.lanes[0], self.model.result()
+        pipe = pipelines.ARPipeline(**model.components)
+        layout = pipe.layout()
+        if lane.tokens.shape != (layout.rows, layout.cols) or lane.tokens.max() >= len(model.palette):
+            raise gr.Error(
+                "What was drawn is not a picture of this model, so it is not decoded. Start draws a new one."
+            )
+        last = portrait(pipe, lane, run.about)
+        return f"{text}E,0,{events.STOPPED}\n", last, *rest
+
+    def decode(
+        self,
+        prompt: str,
+        seed: int = 0,
+        guidance_scale: float | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> Iterator[dict]:
+        """Draw one picture and return its tokens.
+
+        Args:
+            prompt: What to draw, such as "a panda on snow".
+            seed: Whole number; the same seed and settings give the same tokens.
+            guidance_scale: How strongly the prompt pulls, at least 1.
+            temperature: From 0 to 2; 0 always takes the likeliest token.
+            top_k: Only the k likeliest tokens may be drawn; 0 allows all.
+            top_p: Only the likeliest tokens that together have this probability may be drawn.
+
+        Returns:
+            tokens (rows of token ids), seconds of model work, nfe (forward passes), and what the run was asked for.
+        """
+        chosen = {"guidance_scale": guidance_scale, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+        sampling = {name: value for name, value in chosen.items() if value is not None}
+        try:
+            run = Run(self.model.result(), prompt, seed, sampling)
+        except ValueError as error:
+            raise gr.Error(str(error)) from error
+        lane = run.log.lanes[0]
+        due = time.monotonic() + PROGRESS_SECONDS
+        with closing(run.stream):
+            for step in run.stream:
+                run.log.add(0, step)
+                if time.monotonic() >= due:
+                    yield {"drawn": lane.drawn}
+                    due = time.monotonic() + PROGRESS_SECONDS
+        counts = {"tokens": lane.tokens.tolist(), "seconds": run.stream.trace.seconds, "nfe": run.stream.trace.nfe}
+        yield counts | run.about | {"unknown_words": run.stream.unknown}
+
+
+@torch.inference_mode()
+def picture(pipe: "ARImagePipeline", lane: events.Lane) -> Image.Image:
+    """A lane's squares, decoded; a stand-in where none is drawn."""
+    latents = torch.from_numpy(lane.tokens).long()[None].to(pipe.device)
+    return pipe.image_processor.postprocess(pipe.decode_latents(latents), output_type="pil")[0]
+
+
+def still(pipe: "ARImagePipeline", lane: events.Lane) -> str:
+    """What is drawn so far, as the page's "pixels" take it: lane, number of squares, picture."""
+    return f"0,{lane.drawn},{grid.jpeg_url(picture(pipe, lane))}"
+
+
+def portrait(pipe: "ARImagePipeline", lane: events.Lane, about: dict[str, Any]) -> str:
+    """The last picture of a run, without loss, transparent where nothing is drawn, with its origin inside."""
+    final = grid.reveal(picture(pipe, lane), lane.tokens)
+    return f"0,{lane.drawn},{grid.png_url(final, about)}"
+
+
+def note(sentence: str, kind: str = "") -> str:
+    """A sentence for the box under the prompt, `names` in it set apart; an empty one clears the box."""
+    marked = re.sub("`([^`]*)`", r"<code>\1</code>", html.escape(sentence))
+    return f'<p class="{kind}">{marked}</p>' if sentence else ""
+
+
+def not_known(unknown: dict[str, list[str]]) -> str:
+    """Which words the model does not know, and what it knows instead; empty when it knows all."""
+    if not unknown:
+        return ""
+    words = [f"“{word}”" + (f" (nearest: {', '.join(near)})" if near else "") for word, near in unknown.items()]
+    return f"Not known, so left out: {'; '.join(words)}. The rest is drawn."
+
+
+# ---- the page
+
+# Runs in the browser at once, before the server answers; keyboard users land on Stop, not nowhere.
+ON_START = f"""() => {{
+    if (document.activeElement?.id === "go") setTimeout(() => document.querySelector("#stop")?.focus(), 100);
+    const set = (interactive) => ({{__type__: "update", interactive}});
+    return [set(false), set(true), {note("Waiting for the model.", WAITING)!r}];
+}}"""
+ON_END = """() => setTimeout(() => {
+    if (document.activeElement === document.body) document.querySelector("#go")?.focus({preventScroll: true});
+}, 100)"""
+NEW_SEED = f"() => Math.floor(Math.random() * {HIGHEST_SEED})"
+
+THEME = gr.themes.Default(
+    primary_hue="blue",
+    text_size="lg",
+    font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"],
+    font_mono=["ui-monospace", "Consolas", "monospace"],
+).set(
+    body_text_color_subdued="*neutral_600",
+    body_text_color_subdued_dark="*neutral_400",
+    block_info_text_color="*neutral_600",
+    block_info_text_color_dark="*neutral_400",
+    button_primary_background_fill="*primary_700",
+    button_primary_background_fill_hover="*primary_800",
+    button_primary_background_fill_dark="*primary_700",
+    button_primary_background_fill_hover_dark="*primary_600",
+)
+LAUNCH = {
+    "theme": THEME,
+    "css_paths": ASSETS / "stage.css",
+    "footer_links": ["api", "settings"],
+    "run_history": False,
+    "show_error": True,
+    "ssr_mode": False,
+}
+
+
+def slider(knob: Knob) -> gr.Slider:
+    """A knob's slider, its range and its words."""
+    high = OPEN_END if knob.high is None else knob.high
+    words = {"label": knob.label, "info": knob.help, "elem_id": knob.name}
+    return gr.Slider(knob.low, high, knob.default, step=knob.step, precision=0 if knob.kind is int else None, **words)
+
+
+def sampling_knobs(folder: Path, vocabulary: int) -> list[Knob]:
+    """The sampling knobs with the model's own defaults, read without loading weights. vocabulary: number of codes."""
+    defaults = read_defaults(folder).get(SAMPLING, {})
+    return list(Sampling().revise(defaults, "the model", vocabulary).knobs(vocabulary).values())
+
+
+def build(folder: Path) -> gr.Blocks:
+    """The whole page over one model folder. The weights load in the background; the page does not wait for them."""
+    studio = Studio(ThreadPoolExecutor(1).submit(load, folder))
+    scenes, config = (read_json(folder / name) for name in ("scenes.json", "transformer/config.json"))
+    with gr.Blocks(title="Draftboard", analytics_enabled=False, fill_width=False) as page:
+        gr.HTML(f"<h1>Draftboard</h1><p>{SENTENCE}</p>", elem_id="title")
+        with gr.Row(elem_id="desk"):
+            with gr.Column(elem_id="ask"):
+                prompt = gr.Textbox(
+                    scenes["examples"][0], label="Prompt", max_lines=1, max_length=200, elem_id="prompt"
+                )
+                with gr.Row(elem_id="buttons"):
+                    go = gr.Button("Start", variant="primary", elem_id="go")
+                    stop = gr.Button("Stop", interactive=False, elem_id="stop")
+                notice = gr.HTML("", js_on_load=asset("notice.js"), elem_id="notice")
+            with gr.Column(elem_id="board"):
+                stage, pixels, palette = stage_parts(config["grid_size"])
+            with gr.Column(elem_id="tune"):
+                gr.Examples([[example] for example in scenes["examples"]], [prompt], label="Examples")
+                with gr.Row(elem_id="seeds"):
+                    seed = gr.Number(7, label="Seed", precision=0, elem_id="seed")
+                    dice = gr.Button("New seed", elem_id="dice", min_width=110, scale=0)
+                with gr.Accordion("Sampling", open=False):
+                    sliders = [slider(knob) for knob in sampling_knobs(folder, config["vocab_size"])]
+                with gr.Accordion("What it can draw", open=False):
+                    gr.Markdown(vocabulary(scenes), elem_id="words")
+
+        start = [go.click, prompt.submit]
+        model = {"concurrency_id": "model", "concurrency_limit": 1}
+        quiet = {"show_progress": "hidden", "api_visibility": "private"}
+        gr.on(start, None, None, [go, stop, notice], js=ON_START, queue=False, **quiet)
+        run = gr.on(start, studio.draw, [prompt, seed, *sliders], [stage, pixels, notice], **model, **quiet)
+        end = run.then(studio.finish, [stage, notice], [stage, pixels, notice, go, stop], **quiet)
+        end.then(None, None, None, js=ON_END, **quiet)
+        stop.click(None, None, None, cancels=run, queue=False, **quiet)
+        dice.click(None, None, seed, js=NEW_SEED, queue=False, **quiet)
+        page.load(studio.ready, None, palette, queue=False, **quiet)
+        gr.api(studio.decode, api_name="decode", **model)
+    return page.queue(max_size=20)
+
+
+def stage_parts(side: int) -> tuple[gr.HTML, gr.HTML, gr.HTML]:
+    """The stage, side x side squares, and the two hidden children through which pictures and colours reach it."""
+    look = {"html_template": asset("stage.html"), "js_on_load": asset("stage.js"), "apply_default_css": False}
+    wire = {"html_template": "", "js_on_load": asset("wire.js")}
+    with gr.HTML("", elem_id="stage", rows=side, cols=side, **look) as stage:
+        pixels, palette = gr.HTML("", wire="pixels", **wire), gr.HTML("", wire="palette", **wire)
+    return stage, pixels, palette
+
+
+def read_json(path: Path) -> Any:
+    """Raises ValueError, naming the file, where there is none."""
+    if not path.is_file():
+        raise ValueError(f"`model` must be a folder with {path.name}, got {str(path.parent)!r}, which has none.")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def asset(name: str) -> str:
+    """A text file of the page."""
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def vocabulary(scenes: dict[str, Any]) -> str:
+    """The words that the model was taught, as Markdown."""
+    return f"**Objects**: {', '.join(scenes['objects'])}\n\n**Places**: {', '.join(scenes['places'])}"
+
+
+def main() -> None:
+    """Serve the page. Without arguments gradio's own variables hold, GRADIO_SERVER_PORT among them."""
+    options = argparse.ArgumentParser(description="Draw pictures token by token, in the browser.")
+    options.add_argument("--port", type=int, help="the first free port from 7860 on if not given")
+    options.add_argument("--model", type=Path, default=EMBEDDED, help="a model folder other than the embedded one")
+    chosen = options.parse_args()
+    build(chosen.model).launch(server_port=chosen.port, **LAUNCH)
+
+
+if __name__ == "__main__":
+    main()
