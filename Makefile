@@ -1,4 +1,4 @@
-# make demo      open the page in the browser (PORT=7860)
+# make demo      open the page in the browser (PORT=7861 chooses the port)
 # make test      lint and quick tests
 # make test-all  the slow tests too
 # make train     retrain the embedded model
@@ -6,7 +6,6 @@
 # Each target first sets up .venv; a second run finds it ready and installs nothing.
 
 PYTHON ?= python3
-PORT ?= 7860
 VENV := .venv
 RUN := $(VENV)/bin/python
 LAUNCH := $(VENV)/bin/accelerate launch
@@ -15,13 +14,16 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 # pytest runs the tests, ruff checks and formats the code, playwright drives the browser in tests/test_browser.py.
 TEST_TOOLS := 'pytest>=9,<10' 'ruff>=0.17,<0.18' 'playwright>=1.50,<2'
 
+# Without a screen there is no browser to open; the address is printed either way.
+HAS_SCREEN := $(or $(DISPLAY),$(WAYLAND_DISPLAY),$(filter Darwin,$(shell uname)))
+
 # Tests reach no network: no model hub, no usage statistics.
 OFFLINE := HF_HUB_OFFLINE=1 GRADIO_ANALYTICS_ENABLED=False
 
 .PHONY: demo test test-all lint train
 
 demo: $(VENV)/.ready
-	GRADIO_SERVER_PORT=$(PORT) GRADIO_ANALYTICS_ENABLED=False $(RUN) app.py
+	$(RUN) app.py $(if $(PORT),--port $(PORT)) $(if $(HAS_SCREEN),--open)
 
 test: lint
 	$(OFFLINE) $(RUN) -m pytest -q

@@ -337,8 +337,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description="Draw pictures token by token, in the browser.")
     options.add_argument("--port", type=int, help="the first free port from 7860 on if not given")
     options.add_argument("--model", type=Path, default=EMBEDDED, help="a model folder other than the embedded one")
+    options.add_argument("--open", action="store_true", help="show the page in this machine's browser")
     chosen = options.parse_args()
-    build(chosen.model).launch(server_port=chosen.port, **LAUNCH)
+    build(chosen.model).launch(server_port=chosen.port, inbrowser=chosen.open, **LAUNCH)
 
 
 if __name__ == "__main__":
