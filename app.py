@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 import gradio as gr
-import numpy as np
 import torch
 from accelerate import PartialState
 from PIL import Image
@@ -49,33 +47,30 @@ SENTENCE = (
 )
 
 
-@dataclass(frozen=True)
-class Model:
-    """What all runs share: the weights, and the mean colour of every code, [V, 3] uint8."""
-
-    components: dict[str, Any]
-    palette: np.ndarray
-
-
-def load(folder: Path) -> Model:
-    """Read the weights, once per server. Raises ValueError for a folder that is not a model's."""
+def load(folder: Path) -> dict[str, Any]:
+    """The components that all runs share, read once per server. Raises ValueError for a folder of something else."""
     # Imported here: diffusers and transformers take longer to import than the page to appear.
-    from pipelines.models.codebook import mean_colours
     from pipelines.models.llamagen_family import native_dtype
 
     device = PartialState().device
-    pipe = pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device)
-    return Model(pipe.components, mean_colours(pipe.model))
+    return pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device).components
+
+
+def colours(components: "Future[dict[str, Any]]") -> str:
+    """The palette for the page, once the components are there."""
+    from pipelines.models.codebook import mean_colours
+
+    return hex_colours(mean_colours(pipelines.ARPipeline(**components.result()).model))
 
 
 class Run:
     """One picture under way: its own pipeline object over the shared weights, its stream, and its event text."""
 
-    def __init__(self, model: Model, prompt: str, seed: int, sampling: dict[str, Any]):
+    def __init__(self, components: dict[str, Any], prompt: str, seed: int, sampling: dict[str, Any]):
         """Raises ValueError, in one sentence, for what cannot be drawn."""
         if type(seed) is not int or not 0 <= seed <= HIGHEST_SEED:
             raise ValueError(f"`seed` must be a whole number from 0 to {HIGHEST_SEED}, got {seed}; try 7.")
-        self.pipe = pipelines.ARPipeline(**model.components)
+        self.pipe = pipelines.ARPipeline(**components)
         self.stream = self.pipe.stream(prompt, generator=torch.Generator().manual_seed(seed), **sampling)
         header = self.stream.trace.header
         self.about = {"prompt": prompt, "seed": seed, "method": header.method, "settings": header.settings}
@@ -85,20 +80,20 @@ class Run:
 class Studio:
     """What a page can ask for. A run lives in the generator that shows it: who stops reading stops the drawing."""
 
-    def __init__(self, model: "Future[Model]"):
-        self.model = model
+    def __init__(self, components: "Future[dict[str, Any]]", palette: "Future[str]"):
+        self.components, self.palette = components, palette
 
     def ready(self) -> str:
-        """The palette for the page, as soon as the weights are there."""
-        return hex_colours(self.model.result().palette)
+        """The palette, as soon as there is one; until then squares are grey."""
+        return self.palette.result()
 
     def draw(self, prompt: str, seed: int, *sampling: float) -> Iterator[tuple[Any, Any, Any]]:
         """Draw one picture. Yields event text, decoded pixels and a notice for the person who waits."""
-        while not self.model.done():
+        while not self.components.done():
             yield gr.skip(), gr.skip(), note("The model is being loaded. This takes a few seconds.", WAITING)
-            wait([self.model], timeout=MESSAGE_SECONDS)
+            wait([self.components], timeout=MESSAGE_SECONDS)
         try:
-            run = Run(self.model.result(), prompt, seed, dict(zip(Sampling().knobs(), sampling)))
+            run = Run(self.components.result(), prompt, seed, dict(zip(Sampling().knobs(), sampling)))
         except (ValueError, OSError) as error:
             yield gr.skip(), gr.skip(), note(str(error), "bad")
             return
@@ -132,10 +127,9 @@ class Studio:
         if run is None or run.lanes[0].reason:
             return gr.skip(), gr.skip(), *rest
         # The text comes back from a browser, which may send anything.
-        lane, model = run.lanes[0], self.model.result()
-        pipe = pipelines.ARPipeline(**model.components)
+        lane, pipe = run.lanes[0], pipelines.ARPipeline(**self.components.result())
         layout = pipe.layout()
-        if lane.tokens.shape != (layout.rows, layout.cols) or lane.tokens.max() >= len(model.palette):
+        if lane.tokens.shape != (layout.rows, layout.cols) or lane.tokens.max() >= pipe.vocabulary:
             raise gr.Error(
                 "What was drawn is not a picture of this model, so it is not decoded. Start draws a new one."
             )
@@ -167,7 +161,7 @@ class Studio:
         chosen = {"guidance_scale": guidance_scale, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         sampling = {name: value for name, value in chosen.items() if value is not None}
         try:
-            run = Run(self.model.result(), prompt, seed, sampling)
+            run = Run(self.components.result(), prompt, seed, sampling)
         except ValueError as error:
             raise gr.Error(str(error)) from error
         lane = run.log.lanes[0]
@@ -267,8 +261,10 @@ def sampling_knobs(folder: Path, vocabulary: int) -> list[Knob]:
 
 def build(folder: Path) -> gr.Blocks:
     """The whole page over one model folder. The weights load in the background; the page does not wait for them."""
-    studio = Studio(ThreadPoolExecutor(1).submit(load, folder))
     scenes, config = (read_json(folder / name) for name in ("scenes.json", "transformer/config.json"))
+    background = ThreadPoolExecutor(1)
+    components = background.submit(load, folder)
+    studio = Studio(components, background.submit(colours, components))
     with gr.Blocks(title="Draftboard", analytics_enabled=False, fill_width=False) as page:
         gr.HTML(f"<h1>Draftboard</h1><p>{SENTENCE}</p>", elem_id="title")
         with gr.Row(elem_id="desk"):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 import numpy as np
@@ -37,18 +38,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> app.Model:
+def model(folder: Path) -> dict[str, Any]:
     return app.load(folder)
 
 
 @pytest.fixture
-def studio(model: app.Model) -> app.Studio:
-    return app.Studio(held(model))
+def studio(model: dict[str, Any]) -> app.Studio:
+    return app.Studio(held(model), Future())
 
 
-def held(model: app.Model) -> "Future[app.Model]":
-    future: Future[app.Model] = Future()
-    future.set_result(model)
+def held(value: Any) -> Future:
+    future = Future()
+    future.set_result(value)
     return future
 
 
@@ -64,14 +65,14 @@ def opened(pixels: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(pixels.split(",", 3)[3])))
 
 
-def tokens_alone(model: app.Model, prompt: str, seed: int) -> list[list[int]]:
+def tokens_alone(model: dict[str, Any], prompt: str, seed: int) -> list[list[int]]:
     """What the pipeline gives without a page."""
-    pipe = pipelines.ARPipeline(**model.components)
+    pipe = pipelines.ARPipeline(**model)
     generator = torch.Generator().manual_seed(seed)
     return pipe(prompt, guidance_scale=2.0, generator=generator, output_type="latent").images[0].tolist()
 
 
-def test_a_run_draws_what_the_pipeline_draws(studio: app.Studio, model: app.Model):
+def test_a_run_draws_what_the_pipeline_draws(studio: app.Studio, model: dict[str, Any]):
     run = events.read(texts(list(studio.draw(PROMPT, SEED, *SAMPLING)))[-1])
     assert run.lanes[0].tokens.tolist() == tokens_alone(model, PROMPT, SEED)
     assert (run.lanes[0].reason, run.lanes[0].passes, run.names) == (events.DONE, 16, ["AR"])
@@ -97,9 +98,9 @@ def test_pixels_come_twice_a_second_and_at_the_end(studio: app.Studio, monkeypat
     assert opened(frames[0]).size == (32, 32)
 
 
-def test_the_last_picture_is_the_pipelines_and_tells_its_origin(studio: app.Studio, model: app.Model):
+def test_the_last_picture_is_the_pipelines_and_tells_its_origin(studio: app.Studio, model: dict[str, Any]):
     *_, (_, pixels, _) = studio.draw(PROMPT, SEED, *SAMPLING)
-    pipe = pipelines.ARPipeline(**model.components)
+    pipe = pipelines.ARPipeline(**model)
     expected = pipe(PROMPT, guidance_scale=2.0, generator=torch.Generator().manual_seed(SEED)).images[0]
     saved = opened(pixels)
     assert np.array_equal(np.array(saved.convert("RGB")), np.array(expected))
@@ -107,7 +108,9 @@ def test_the_last_picture_is_the_pipelines_and_tells_its_origin(studio: app.Stud
     assert json.loads(saved.text["settings"])["guidance_scale"] == 2.0
 
 
-def test_two_visitors_do_not_touch_each_other(studio: app.Studio, model: app.Model, monkeypatch: pytest.MonkeyPatch):
+def test_two_visitors_do_not_touch_each_other(
+    studio: app.Studio, model: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(app, "MESSAGE_SECONDS", 0.0)
     first, second = studio.draw(PROMPT, 1, *SAMPLING), studio.draw("a cat", 2, *SAMPLING)
     pairs = list(zip(first, second))
@@ -117,10 +120,12 @@ def test_two_visitors_do_not_touch_each_other(studio: app.Studio, model: app.Mod
     assert events.read(pairs[-1][1][0]).lanes[0].tokens.tolist() == tokens_alone(model, "a cat", 2)
 
 
-def test_closing_the_handler_ends_the_drawing(studio: app.Studio, model: app.Model, monkeypatch: pytest.MonkeyPatch):
+def test_closing_the_handler_ends_the_drawing(
+    studio: app.Studio, model: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(app, "MESSAGE_SECONDS", 0.0)
     passes = []
-    hook = model.components["transformer"].register_forward_hook(lambda *_: passes.append(1))
+    hook = model["transformer"].register_forward_hook(lambda *_: passes.append(1))
     drawing = studio.draw(PROMPT, SEED, *SAMPLING)
     for _ in range(5):
         next(drawing)
@@ -198,7 +203,9 @@ def test_unknown_words_are_named_and_the_rest_is_drawn(studio: app.Studio):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("not enough memory"), MemoryError("not enough memory")])
-def test_a_run_that_breaks_keeps_what_is_drawn_and_says_why(studio: app.Studio, model: app.Model, error: Exception):
+def test_a_run_that_breaks_keeps_what_is_drawn_and_says_why(
+    studio: app.Studio, model: dict[str, Any], error: Exception
+):
     passes = []
 
     def breaks(*_):
@@ -206,7 +213,7 @@ def test_a_run_that_breaks_keeps_what_is_drawn_and_says_why(studio: app.Studio, 
         if len(passes) == 8:
             raise error
 
-    hook = model.components["transformer"].register_forward_hook(breaks)
+    hook = model["transformer"].register_forward_hook(breaks)
     lane = events.read(texts(list(studio.draw(PROMPT, SEED, *SAMPLING)))[-1]).lanes[0]
     hook.remove()
     assert lane.drawn == 6, "all but the warm-up and the broken pass"
@@ -214,20 +221,25 @@ def test_a_run_that_breaks_keeps_what_is_drawn_and_says_why(studio: app.Studio, 
 
 
 def test_weights_that_do_not_load_are_named(tmp_path: Path):
-    broken: Future[app.Model] = Future()
+    broken = Future()
     with pytest.raises(ValueError) as raised:
         app.load(tmp_path)
     broken.set_exception(raised.value)
-    (notice,) = notes(list(app.Studio(broken).draw(PROMPT, SEED, *SAMPLING)))
+    (notice,) = notes(list(app.Studio(broken, Future()).draw(PROMPT, SEED, *SAMPLING)))
     assert "model_index.json" in notice
 
 
-def test_a_run_waits_for_the_weights(model: app.Model):
-    later: Future[app.Model] = Future()
-    drawing = app.Studio(later).draw(PROMPT, SEED, *SAMPLING)
+def test_a_run_waits_for_the_weights(model: dict[str, Any]):
+    later = Future()
+    drawing = app.Studio(later, Future()).draw(PROMPT, SEED, *SAMPLING)
     assert app.WAITING in next(drawing)[2], "the visitor is told at once, and can stop"
     later.set_result(model)
     assert events.read(texts(list(drawing))[-1]).lanes[0].reason == events.DONE
+
+
+def test_the_page_gets_a_colour_for_every_code(model: dict[str, Any]):
+    studio = app.Studio(held(model), held(app.colours(held(model))))
+    assert len(studio.ready()) == 6 * tiny.VOCAB
 
 
 def test_sliders_say_what_the_knobs_say(folder: Path):
@@ -249,7 +261,7 @@ def test_a_folder_that_is_no_model_is_named(tmp_path: Path):
         app.build(tmp_path)
 
 
-def test_decode_gives_the_tokens_and_what_made_them(studio: app.Studio, model: app.Model):
+def test_decode_gives_the_tokens_and_what_made_them(studio: app.Studio, model: dict[str, Any]):
     *_, answer = studio.decode("a pandah on snow", SEED, guidance_scale=2.0)
     assert answer["tokens"] == tokens_alone(model, "a pandah on snow", SEED)
     assert (answer["nfe"], answer["seed"], answer["unknown_words"]) == (16, SEED, {"pandah": ["panda"]})
@@ -270,7 +282,7 @@ def client(folder: Path) -> Iterator[Client]:
     page.close()
 
 
-def test_the_endpoint_answers_a_client(client: Client, model: app.Model):
+def test_the_endpoint_answers_a_client(client: Client, model: dict[str, Any]):
     answer = client.predict(PROMPT, SEED, 2.0, api_name="/decode")
     assert answer["tokens"] == tokens_alone(model, PROMPT, SEED)
 
