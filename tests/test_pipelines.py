@@ -118,7 +118,9 @@ def test_pictures_of_a_prompt_stand_together(pipe):
 
 def test_the_stream_is_what_a_call_drains(pipe):
     stream = pipe.stream(PROMPT, generator=dice(7), **GUIDED)
-    committed = np.concatenate([step.committed for step in stream])
+    steps = [next(stream)]
+    assert torch.is_grad_enabled(), "a stream under way switches gradients off for its consumer"
+    committed = np.concatenate([step.committed for step in [*steps, *stream]])
     assert stream.trace.complete and stream.trace.tokens.tolist() == committed.tolist()
     assert tokens(pipe, **GUIDED).flatten().tolist() == committed.tolist()
 
@@ -211,6 +213,9 @@ def test_an_interrupt_ends_no_other_pipelines_run(method, components):
 
 def test_a_negative_prompt_takes_part_under_guidance_only(pipe):
     assert torch.equal(tokens(pipe, negative_prompt=OTHER), tokens(pipe))
+    assert torch.equal(tokens(pipe, negative_prompt="xylophone"), tokens(pipe)), "it was read all the same"
+    with pytest.raises(ValueError, match="`negative_prompt` must name something"):
+        tokens(pipe, negative_prompt="xylophone", **GUIDED)
     assert not torch.equal(tokens(pipe, negative_prompt=OTHER, **GUIDED), tokens(pipe, **GUIDED))
     output = pipe(PROMPT, [OTHER], output_type="latent")
     assert output.traces[0].header.negative_prompt is None
