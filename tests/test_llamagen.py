@@ -61,11 +61,41 @@ def naive_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
+def released_weights(model: LlamaGenTransformer) -> dict[str, Tensor]:
+    """Our weights under the names, and in the pieces, of the released checkpoints (gpt.py)."""
+    own = model.state_dict()
+    released = {
+        "cls_embedding.uncond_embedding": own["condition.uncond_embedding"],
+        "cls_embedding.cap_proj.fc1.weight": own["condition.fc1.weight"],
+        "cls_embedding.cap_proj.fc2.weight": own["condition.fc2.weight"],
+        "tok_embeddings.weight": own["token_embedding.weight"],
+        "norm.weight": own["norm.weight"],
+        "output.weight": own["head.weight"],
+    }
+    for layer in range(model.config.num_layers):
+        w1, w3 = own[f"layers.{layer}.gate_up"].chunk(2)
+        for name, weight in {
+            "attention.wqkv": own[f"layers.{layer}.qkv"],
+            "attention.wo": own[f"layers.{layer}.attention_out"],
+            "feed_forward.w1": w1,
+            "feed_forward.w2": own[f"layers.{layer}.down"],
+            "feed_forward.w3": w3,
+            "attention_norm": own[f"layers.{layer}.attention_norm"],
+            "ffn_norm": own[f"layers.{layer}.ffn_norm"],
+        }.items():
+            released[f"layers.{layer}.{name}.weight"] = weight.clone()
+    return released
+
+
 def naive_hidden(model: LlamaGenTransformer, features: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
     """[P + n, D] final-normed features of one sequence. features: [P, C]; mask: [P]; tokens: [n]."""
-    config, weights = model.config, model.state_dict()
-    text = F.gelu(features @ weights["condition.fc1.weight"].T, approximate="tanh") @ weights["condition.fc2.weight"].T
-    x = torch.cat([text, weights["token_embedding.weight"][tokens]])
+    return naive_rows(model.config, released_weights(model), features, mask, tokens)
+
+
+def naive_rows(config, weights: dict[str, Tensor], features: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
+    """The same, of released weights."""
+    text = F.gelu(features @ weights["cls_embedding.cap_proj.fc1.weight"].T, approximate="tanh")
+    x = torch.cat([text @ weights["cls_embedding.cap_proj.fc2.weight"].T, weights["tok_embeddings.weight"][tokens]])
     visible, factors = naive_visible(mask, len(x)), naive_factors(config, len(x))
     width = config.dim // config.num_heads
 
@@ -76,15 +106,17 @@ def naive_hidden(model: LlamaGenTransformer, features: Tensor, mask: Tensor, tok
 
     for layer in range(config.num_layers):
         own = {name.split(".", 2)[2]: w for name, w in weights.items() if name.startswith(f"layers.{layer}.")}
-        q, k, v = (naive_rms_norm(x, own["attention_norm"], config.norm_eps) @ own["qkv"].T).split(config.dim, -1)
+        normed = naive_rms_norm(x, own["attention_norm.weight"], config.norm_eps)
+        q, k, v = (normed @ own["attention.wqkv.weight"].T).split(config.dim, -1)
         heads = []
         for head in range(config.num_heads):
             part = slice(head * width, (head + 1) * width)
             scores = turn(q[:, part]) @ turn(k[:, part]).T / math.sqrt(width)
             heads.append(scores.masked_fill(~visible, -math.inf).softmax(-1) @ v[:, part])
-        x = x + torch.cat(heads, -1) @ own["attention_out"].T
-        gate, up = (naive_rms_norm(x, own["ffn_norm"], config.norm_eps) @ own["gate_up"].T).chunk(2, -1)
-        x = x + (gate * gate.sigmoid() * up) @ own["down"].T
+        x = x + torch.cat(heads, -1) @ own["attention.wo.weight"].T
+        normed = naive_rms_norm(x, own["ffn_norm.weight"], config.norm_eps)
+        gate, up = normed @ own["feed_forward.w1.weight"].T, normed @ own["feed_forward.w3.weight"].T
+        x = x + (gate * gate.sigmoid() * up) @ own["feed_forward.w2.weight"].T
     return naive_rms_norm(x, weights["norm.weight"], config.norm_eps)
 
 
@@ -163,6 +195,7 @@ def test_xl_has_exactly_the_released_parameters():
     with torch.device("meta"):
         model = LlamaGenTransformer(**SIZES["XL"])
     assert sum(tensor.numel() for tensor in model.state_dict().values()) == 777_923_840
+    assert len(released_weights(model)) == 258
 
 
 @pytest.mark.parametrize(
