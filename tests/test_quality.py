@@ -1,6 +1,7 @@
 """The judge of drawn scenes, and the figures that come from it."""
 
 import itertools
+import json
 import math
 from pathlib import Path
 
@@ -183,6 +184,14 @@ def test_a_classifier_that_misreads_scenes_is_not_fit_to_judge():
     assert quality.is_fit({"scenes": good, "reconstructions": good})
     assert not quality.is_fit({"scenes": good | {"object": wilson(98, 100)}, "reconstructions": good})
     assert not quality.is_fit({"scenes": good, "reconstructions": good | {"object": wilson(95, 100)}})
+
+
+def test_the_shipped_classifier_stands_alone_and_is_small():
+    judge = SceneClassifier.from_pretrained(quality.JUDGE)
+    assert judge.config.object_names == [*scenes.OBJECT_NAMES, "none"]
+    assert judge.config.place_names == list(scenes.PLACE_NAMES)
+    assert sum(path.stat().st_size for path in quality.JUDGE.iterdir()) < 1.3e6
+    assert "/" not in json.loads((quality.JUDGE / "config.json").read_text())["_name_or_path"]
 
 
 @pytest.mark.slow

@@ -75,7 +75,9 @@ def accuracy(model: SceneClassifier, images: Tensor, labels: Tensor) -> tuple[fl
 
 def save(model: SceneClassifier, folder: Path) -> None:
     """In half precision: the judge is shipped, and nothing is lost by it."""
-    copy.deepcopy(model).half().save_pretrained(folder)
+    shipped = copy.deepcopy(model).half()
+    shipped.register_to_config(_name_or_path=folder.name)  # not the folder that training started from
+    shipped.save_pretrained(folder)
 
 
 def main() -> None:
