@@ -6,6 +6,7 @@ import importlib
 # Class name -> module. To add a method is to add its line.
 METHODS: dict[str, str] = {
     "ARPipeline": "pipelines.pipeline_ar",
+    "SJDPipeline": "pipelines.pipeline_sjd",
 }
 
 
