@@ -48,7 +48,7 @@ class JanusCodes:
         self.config = FrozenDict(patch_size=2 ** (len(vqvae.config.channel_multiplier) - 1))
 
     def decode(self, tokens: Tensor) -> Tensor:
-        return _decode_janus(self.vqvae, tokens.flatten(1))
+        return _decode_janus(self.vqvae, tokens).clamp(-1, 1)
 
     def codebook(self) -> Tensor:
         return self.vqvae.quantize.embedding.weight.detach()
@@ -56,8 +56,9 @@ class JanusCodes:
 
 @apply_forward_hook
 def _decode_janus(vqvae: JanusVQVAE, tokens: Tensor) -> Tensor:
-    # Offload hooks wrap `forward`, which encodes; this runs them before `decode` too.
-    return vqvae.decode(tokens)
+    # `forward`, which the hooks of offloading wrap, encodes; `decode` takes one size of picture only.
+    codes = F.normalize(vqvae.quantize.embedding(tokens), dim=-1)  # [B, h, w, e]
+    return vqvae.decoder(vqvae.post_quant_conv(codes.movedim(-1, 1)))
 
 
 class LlamaGen:
@@ -128,9 +129,9 @@ class LlamaGen:
         text = prompt.strip().lower()
         ids = [token for token in self.tokenizer(text).input_ids if token != self.tokenizer.unk_token_id]
         if not ids:
-            raise ValueError(
-                f"`{name}` must name something this model knows, got {prompt!r}, of which it knows no word."
-            )
+            near = ", ".join(word for words in self._unknown(prompt).values() for word in words)
+            hint = f"; near to that it knows {near}" if near else ""
+            raise ValueError(f"`{name}` must name something this model knows, got {prompt!r}{hint}.")
         if len(ids) <= room:
             return ids
         logger.warning("`%s` has %d tokens; this model reads the first %d.", name, len(ids), room)
