@@ -1,10 +1,10 @@
-"""Colours of single codes."""
+"""Colours of single codes, and their neighbours."""
 
 import numpy as np
 import torch
 
 from pipelines import ARPipeline
-from pipelines.models.codebook import mean_colours
+from pipelines.models.codebook import BATCH, mean_colours, neighbours
 from tests import tiny
 
 
@@ -16,3 +16,20 @@ def test_a_colour_is_the_mean_of_its_code_among_its_like():
         pixels = (model.decode(torch.full((1, 2, 2), code))[0] + 1) * 127.5
         assert np.abs(colours[code] - pixels.mean((1, 2)).numpy()).max() <= 0.51, f"code {code}"
     assert len(np.unique(colours, axis=0)) > 1, "all codes look the same"
+
+
+def test_neighbours_are_the_other_codes_by_distance():
+    codebook = torch.randn(BATCH + 20, 8, generator=torch.Generator().manual_seed(0))
+    codebook[3] = codebook[7]
+    found = neighbours(codebook, 30)
+    assert found.shape == (BATCH + 20, 30)
+    for code, row in enumerate(found.tolist()):
+        order = (codebook[code].double() - codebook.double()).square().sum(1)
+        others = sorted(set(range(len(codebook))) - {code}, key=order.tolist().__getitem__)
+        assert row == others[:30], f"code {code}"
+    assert (found[3, 0], found[7, 0]) == (7, 3), "twins are each other's nearest, never their own"
+
+
+def test_a_code_has_no_more_neighbours_than_there_are_others():
+    for count in (0, 20):
+        assert "`count` must lie between 1 and 19" in tiny.refusal(neighbours, torch.randn(20, 8), count)

@@ -1,7 +1,8 @@
-"""What single codes look like, for previews that need no decoding. Knows nothing of runs."""
+"""What single codes look like, for previews that need no decoding, and which are alike. Knows nothing of runs."""
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pipelines.models.protocol import ImageModel
 
@@ -18,3 +19,21 @@ def mean_colours(model: ImageModel) -> np.ndarray:
         pixels = model.decode(codes[:, None, None].expand(-1, FIELD, FIELD))  # [B, 3, H, W] in [-1, 1]
         colours.append(pixels.float().mean((-2, -1)))
     return ((torch.cat(colours) + 1) * 127.5).round().clamp(0, 255).byte().cpu().numpy()
+
+
+@torch.inference_mode()
+def neighbours(codebook: Tensor, count: int) -> Tensor:
+    """[V, count] int64: the other codes nearest to each, nearest first, by distance of the raw vectors [V, e].
+
+    Jang et al. 2025, arXiv:2410.03355, as in the released table. Raises ValueError unless 1 <= count < V.
+    """
+    if not 1 <= count < len(codebook):
+        raise ValueError(f"`count` must lie between 1 and {len(codebook) - 1}, got {count}.")
+    vectors = codebook.float()
+    nearest = []
+    for rows in torch.arange(len(vectors), device=vectors.device).split(BATCH):
+        # Without matrix products, whose rounding would swap near neighbours.
+        distance = torch.cdist(vectors[rows], vectors, compute_mode="donot_use_mm_for_euclid_dist")
+        distance[range(len(rows)), rows] = torch.inf
+        nearest.append(distance.topk(count, largest=False).indices)
+    return torch.cat(nearest)
