@@ -38,21 +38,19 @@ def random_masks(*valid: int) -> Tensor:
 
 
 def naive_visible(mask: Tensor, rows: int) -> Tensor:
-    text = len(mask)
-    return torch.tensor(
-        [[j == i or (j < i and (j >= text or bool(mask[j]))) for j in range(rows)] for i in range(rows)]
-    )
+    there = mask.tolist() + [True] * (rows - len(mask))
+    return torch.tensor([[j == i or (j < i and there[j]) for j in range(rows)] for i in range(rows)])
 
 
 def naive_factors(config, rows: int) -> Tensor:
     """Complex turn of every row and pair."""
-    pairs = config.dim // config.num_heads // 2
+    pairs, base = config.dim // config.num_heads // 2, config.rope_base
     factors = torch.full((rows, pairs), 0 if config.text_rope == "zero" else 1, dtype=torch.complex64)
     for row in range(config.cls_token_num, rows):
         place = divmod(row - config.cls_token_num, config.grid_size)
         for pair in range(pairs):
             axis, index = divmod(pair, pairs // 2)
-            angle = place[axis] * config.rope_base ** (-2 * index / pairs)
+            angle = place[axis] * base ** (-2 * index / pairs)
             factors[row, pair] = complex(math.cos(angle), math.sin(angle))
     return factors
 

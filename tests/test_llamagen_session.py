@@ -66,18 +66,18 @@ class Naive:
         """[R, P + n, D]"""
         return torch.stack([naive_hidden(self.model, *row, torch.tensor(tokens).long()) for row in self.text])
 
-    def law(self, hidden: Tensor) -> Tensor:
-        """[V] of the last row of [R, n, D]."""
-        logits = hidden[:, -1] @ self.model.head.weight.T
+    def laws(self, hidden: Tensor) -> Tensor:
+        """[n, V] of rows [R, n, D]."""
+        logits = hidden @ self.model.head.weight.T
         guided = logits[0] if len(logits) == 1 else logits[1] + self.scale * (logits[0] - logits[1])
         return guided.softmax(-1)
 
     def check(self, scores: Scores, draft: Draft, committed: list[int]) -> None:
-        for row in range(len(draft) + 1):
-            path = draft.path(row - 1) if row else []
-            hidden = self.hidden(committed + [draft.tokens[node] for node in path])
-            torch.testing.assert_close(scores.hidden[:, row], hidden[:, -1], rtol=0, atol=ATOL)
-            torch.testing.assert_close(scores.probs[row], self.law(hidden), rtol=0, atol=ATOL)
+        for path in draft.paths.tolist():
+            rows = [row for row in path if row >= 0]
+            hidden = self.hidden(committed + [draft.tokens[row - 1] for row in rows[1:]])[:, -len(rows) :]
+            torch.testing.assert_close(scores.hidden[:, rows], hidden, rtol=0, atol=ATOL)
+            torch.testing.assert_close(scores.probs[rows], self.laws(hidden), rtol=0, atol=ATOL)
 
 
 class Run:
@@ -108,7 +108,7 @@ class Run:
 @pytest.mark.parametrize("negative", [0, 2, 5])
 def test_random_trees_equal_plain_forwards(text_rope: str, scale: float, negative: int):
     model = make_tiny(text_rope=text_rope)
-    for seed in range(3):
+    for seed in range(2):
         Run(model, make_condition(model, valid=4, seed=seed, negative=negative), scale, seed).finish()
 
 
