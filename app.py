@@ -324,8 +324,8 @@ def asset(name: str) -> str:
 
 
 def vocabulary(scenes: dict[str, Any]) -> str:
-    """The words that the model was taught, as Markdown."""
-    return f"**Objects**: {', '.join(scenes['objects'])}\n\n**Places**: {', '.join(scenes['places'])}"
+    """What the model was taught, as Markdown."""
+    return f"**Objects**: {', '.join(scenes['objects'])}\n\n**Places**: {', '.join(scenes['places'].values())}"
 
 
 def main() -> None:
