@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from test_llamagen import ATOL, TINY, make_tiny, naive_hidden, random_masks
 from torch import Tensor
 
@@ -261,6 +262,43 @@ def test_parity_finds_a_broken_session(broken: Callable[[LlamaGenSession], None]
     broken(run.session)
     with pytest.raises(AssertionError, match="not close"):
         run.finish()
+
+
+@torch.no_grad()
+def test_offloaded_weights_give_the_same_laws():
+    model = make_tiny()
+    condition, draft = make_condition(model, valid=3), chain([1, 2], torch.ones(2, VOCABULARY))
+
+    def laws() -> Tensor:
+        session = open_session(model, condition, 3.0)
+        prefill = session.score(EMPTY).probs
+        session.commit(EMPTY, [], 4)
+        return torch.cat([prefill, session.score(draft).probs])
+
+    loaded = laws()
+    cpu_offload(model, torch.device("cpu"))
+    assert next(model.parameters()).is_meta, "weights come only while a forward runs"
+    assert torch.equal(laws(), loaded)
+
+
+@torch.no_grad()
+def test_every_score_is_one_forward():
+    model = make_tiny()
+    calls = []
+    model.register_forward_pre_hook(lambda *_: calls.append(1))
+    session = open_session(model, make_condition(model, valid=3), 3.0)
+    for rounds in range(1, 4):
+        session.score(EMPTY)
+        session.commit(EMPTY, [], 4)
+        assert len(calls) == rounds
+
+
+def test_places_beyond_the_integers_of_bfloat16_are_kept_exactly():
+    cache = KVCache(torch.zeros(1, 2, 1, 1, 300, 1, dtype=torch.bfloat16))
+    new, _ = cache.extend(300)
+    new[0][:, :, :, 257] = 1
+    cache.keep([0, 257])
+    assert cache.extend(0)[1][0][0, 0, 0, :, 0].tolist() == [0, 1]
 
 
 def test_a_cache_keeps_the_rows_asked_for_in_order():

@@ -1,5 +1,6 @@
 """Keys and values of one run, in one block that is allocated once. Knows nothing of masks, trees or models."""
 
+import torch
 from torch import Tensor
 
 
@@ -27,7 +28,7 @@ class KVCache:
     def keep(self, rows: list[int]) -> None:
         """Let the given rows of the last forward stay, in this order; forget the others."""
         if rows != list(range(len(rows))):
-            places = self._store.new_tensor(rows).long() + self.length
+            places = torch.tensor(rows, device=self._store.device) + self.length
             kept = self._store.index_select(4, places)  # [layers, 2, B, heads, rows, head_dim]
             self._store[:, :, :, :, self.length : self.length + len(rows)] = kept
         self.length += len(rows)
