@@ -7,7 +7,6 @@ import argparse
 import json
 from pathlib import Path
 
-import torch
 from transformers import AutoTokenizer, T5EncoderModel
 
 from pipelines.models.llamagen import LlamaGenTransformer
@@ -36,9 +35,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("assets/emoji-scenes"))
     args = parser.parse_args()
 
-    PatchTokenizer.from_pretrained(args.tokenizer).to(torch.float16).save_pretrained(args.out / "vqvae")
-    transformer = LlamaGenTransformer.from_pretrained(args.model / "transformer")
-    transformer.to(torch.float16).save_pretrained(args.out / "transformer")
+    vqvae = PatchTokenizer.from_pretrained(args.tokenizer)
+    vqvae.decoder.half()  # the encoder keeps its precision: rounding it would change one token in sixty
+    transformer = LlamaGenTransformer.from_pretrained(args.model / "transformer").half()
+    for name, part in (("vqvae", vqvae), ("transformer", transformer)):
+        part.register_to_config(_name_or_path=args.out.name)  # not the folder it was trained in
+        part.save_pretrained(args.out / name)
     T5EncoderModel.from_pretrained(args.model / "text_encoder").save_pretrained(args.out / "text_encoder")
     AutoTokenizer.from_pretrained(args.model / "tokenizer").save_pretrained(args.out / "tokenizer")
     offered = {"objects": scenes.OBJECT_NAMES, "places": scenes.PLACES, "styles": ["3d"], "examples": EXAMPLES}
