@@ -1,7 +1,7 @@
 """Train the judge of drawn scenes: `accelerate launch -m training.train_classifier --minutes 12`.
 
 Half of what it sees are fresh scenes, half are scenes after the tokenizer at --tokenizer, which is how the embedded
-model draws. Objects and places are drawn independently, so that no pair is strange to it. Starts from --start (a saved
+model draws. Objects and places are drawn independently, so that no pair is strange to it. Starts from --resume (a saved
 classifier) when given.
 """
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=12.0)
     parser.add_argument("--tokenizer", type=Path, default=EMBEDDED / "vqvae", help="folder of a saved tokenizer")
-    parser.add_argument("--start", type=Path, help="folder of a saved classifier to go on from")
+    parser.add_argument("--resume", type=Path, help="folder of a saved classifier to go on from")
     parser.add_argument("--out", type=Path, default=scenes.CACHE / "classifier")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=3e-3)
@@ -95,8 +95,8 @@ def main() -> None:
     torch.manual_seed(args.seed)
     rng = np.random.default_rng(args.seed + 1)
     tokenizer = PatchTokenizer.from_pretrained(args.tokenizer).float().eval().to(accelerator.device)
-    if args.start:
-        model = SceneClassifier.from_pretrained(args.start).float()
+    if args.resume:
+        model = SceneClassifier.from_pretrained(args.resume).float()
     else:
         model = SceneClassifier(OBJECT_NAMES, PLACE_NAMES)
     model.to(memory_format=torch.channels_last).train()

@@ -1,6 +1,6 @@
 """Train the patch-local tokenizer: `accelerate launch -m training.train_tokenizer --minutes 30`.
 
-Starts from --start (a saved tokenizer) when given. With --freeze_codes only the decoder learns, so that tokens stay
+Starts from --resume (a saved tokenizer) when given. With --freeze_codes only the decoder learns, so that tokens stay
 what they are and a transformer trained on them stays valid.
 """
 
@@ -87,7 +87,7 @@ def save(model: PatchTokenizer, folder: Path, probe: Tensor) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--start", type=Path, help="folder of a saved tokenizer to go on from")
+    parser.add_argument("--resume", type=Path, help="folder of a saved tokenizer to go on from")
     parser.add_argument("--freeze_codes", action="store_true", help="train the decoder alone")
     parser.add_argument("--out", type=Path, default=scenes.CACHE / "tokenizer")
     parser.add_argument("--batch", type=int, default=12)
@@ -99,12 +99,12 @@ def main() -> None:
     torch.manual_seed(args.seed)
     rng = np.random.default_rng(args.seed + 1)
     probe = batch(np.random.default_rng(12345), 64)
-    model = PatchTokenizer.from_pretrained(args.start).float() if args.start else PatchTokenizer()
+    model = PatchTokenizer.from_pretrained(args.resume).float() if args.resume else PatchTokenizer()
     model.to(memory_format=torch.channels_last)
     model.encoder.requires_grad_(not args.freeze_codes)
     learning = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=args.lr, betas=(0.9, 0.98), weight_decay=1e-4)
-    if not args.start:
+    if not args.resume:
         with torch.no_grad():
             seen = model.embed(batch(rng, 64)).flatten(0, -2)
             model.codes.copy_(seen[torch.randperm(len(seen))[: len(model.codes)]])

@@ -1,6 +1,6 @@
-"""Train the transformer on fresh scenes: `accelerate launch --cpu --num_processes 2 -m training.train_transformer`.
+"""Train the transformer on fresh scenes: `torchrun --nproc_per_node 2 -m training.train_transformer`, two processes.
 
-Needs a trained tokenizer. Starts from --start (a saved model folder, fewer layers allowed) when given: weights alone
+Needs a trained tokenizer. Starts from --resume (a saved model folder, fewer layers allowed) when given: weights alone
 are enough to go on. Processes work alone and average their weights every few steps (local SGD).
 """
 
@@ -126,10 +126,10 @@ def grown(start: Path, layers: int) -> LlamaGenTransformer:
 
 
 def build(args: argparse.Namespace, num_codes: int) -> tuple[Captioned, PreTrainedTokenizerFast]:
-    if args.start:
-        text = AutoTokenizer.from_pretrained(args.start / "tokenizer")
-        encoder = T5EncoderModel.from_pretrained(args.start / "text_encoder").float()
-        return Captioned(encoder, grown(args.start / "transformer", args.layers)), text
+    if args.resume:
+        text = AutoTokenizer.from_pretrained(args.resume / "tokenizer")
+        encoder = T5EncoderModel.from_pretrained(args.resume / "text_encoder").float()
+        return Captioned(encoder, grown(args.resume / "transformer", args.layers)), text
     text = words.tokenizer(TEXT_LENGTH)
     encoder = T5EncoderModel(T5Config(vocab_size=len(text), d_model=128, d_kv=32, d_ff=256, num_layers=2, num_heads=4,
                                       dropout_rate=0.0, feed_forward_proj="gated-gelu"))  # fmt: skip
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument(
         "--tokenizer", type=Path, default=scenes.CACHE / "tokenizer", help="folder of the PatchTokenizer"
     )
-    parser.add_argument("--start", type=Path, help="folder of a saved model to go on from")
+    parser.add_argument("--resume", type=Path, help="folder of a saved model to go on from")
     parser.add_argument("--out", type=Path, default=scenes.CACHE / "transformer")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--dim", type=int, default=256)
