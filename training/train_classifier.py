@@ -1,8 +1,8 @@
 """Train the judge of drawn scenes: `accelerate launch -m training.train_classifier --minutes 12`.
 
 Half of what it sees are fresh scenes, half are scenes after the tokenizer at --tokenizer, which is how the embedded
-model draws. Objects and places are drawn independently, so that no pair is strange to it. Starts from --resume (a saved
-classifier) when given.
+model draws. Objects and places are drawn independently, so that no pair is strange to it. Starts from --resume
+(a saved classifier) when given.
 """
 
 import argparse
