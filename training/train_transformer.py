@@ -48,6 +48,7 @@ AVERAGE_EVERY = 16  # steps between two averages of the processes' weights
 @dataclass(frozen=True)
 class Batch:
     ids: Tensor  # [B, P] words, padding first
+    named: Tensor  # [B, P] bool, True where the word names an object
     mask: Tensor  # [B, P] bool, True where there is a word
     tokens: Tensor  # [B, T] of the picture
     opaque: Tensor  # [B, T] bool: mostly covered by the object
@@ -81,7 +82,8 @@ def make_batch(made: list[scenes.Scene], vq: PatchTokenizer, text: PreTrainedTok
     ids, mask = encode_captions(text, [scenes.caption(s, rng) for s in made])
     pixels = torch.from_numpy(np.stack([s.pixels for s in made])).permute(0, 3, 1, 2).float() / 127.5 - 1
     opaque = torch.from_numpy(np.stack([s.opaque for s in made])).float()[:, None]
-    return Batch(ids, mask, vq.encode(pixels).flatten(1), F.avg_pool2d(opaque, scenes.GRID).flatten(1) > 0.5)
+    named = torch.isin(ids, torch.tensor(text.convert_tokens_to_ids(list(scenes.OBJECT_NAMES))))
+    return Batch(ids, named, mask, vq.encode(pixels).flatten(1), F.avg_pool2d(opaque, scenes.GRID).flatten(1) > 0.5)
 
 
 def token_losses(logits: Tensor, batch: Batch) -> Tensor:
@@ -97,15 +99,15 @@ def picture_loss(logits: Tensor, batch: Batch) -> Tensor:
 
 
 def hint_loss(logits: Tensor, batch: Batch, uncond: Tensor) -> Tensor:
-    """How badly the text rows foretell which tokens the object is made of.
+    """How badly the row of the object's name foretells which tokens the object is made of.
 
-    Their logits are read by nobody when a picture is drawn. Trained, they put the object's tokens where image rows
-    look, which otherwise takes a small model very long to find: of a picture's 370 nats its name tells four.
+    Its logits are read by nobody when a picture is drawn. Trained, they put the object's tokens where image rows look,
+    which otherwise takes a small model very long to find: of a picture's 370 nats the name tells four.
     """
     share = torch.zeros(len(logits), logits.shape[-1]).scatter_add_(1, batch.tokens, batch.opaque.float())
     share = share / share.sum(1, keepdim=True).clamp(min=1)
     told = -(share[:, None] * logits.log_softmax(-1)).sum(-1)  # [B, P - 1]
-    rows = batch.mask[:, :-1] & ~uncond[:, None]
+    rows = batch.named[:, :-1] & ~uncond[:, None]
     return told[rows].sum() / rows.sum().clamp(min=1)
 
 
@@ -131,8 +133,21 @@ def build(args: argparse.Namespace, num_codes: int) -> tuple[Captioned, PreTrain
         encoder = T5EncoderModel.from_pretrained(args.resume / "text_encoder").float()
         return Captioned(encoder, grown(args.resume / "transformer", args.layers)), text
     text = words.tokenizer(TEXT_LENGTH)
-    encoder = T5EncoderModel(T5Config(vocab_size=len(text), d_model=128, d_kv=32, d_ff=256, num_layers=2, num_heads=4,
-                                      dropout_rate=0.0, feed_forward_proj="gated-gelu"))  # fmt: skip
+    encoder = T5EncoderModel(
+        T5Config(
+            vocab_size=len(text),
+            d_model=128,
+            d_kv=32,
+            d_ff=256,
+            num_layers=2,
+            num_heads=4,
+            dropout_rate=0.0,
+            feed_forward_proj="gated-gelu",
+        )
+    )
+    for name, weight in encoder.named_parameters():
+        if name.endswith(("SelfAttention.o.weight", "DenseReluDense.wo.weight")):
+            nn.init.zeros_(weight)  # at first a word's features are its own, as different as words can be
     transformer = LlamaGenTransformer(vocab_size=num_codes, dim=args.dim, num_layers=args.layers, num_heads=4,
                                       ffn_dim=704, cls_token_num=TEXT_LENGTH, caption_dim=128,
                                       grid_size=scenes.SIDE // scenes.GRID, text_rope=args.text_rope)  # fmt: skip
@@ -140,13 +155,14 @@ def build(args: argparse.Namespace, num_codes: int) -> tuple[Captioned, PreTrain
 
 
 def optimizers(model: Captioned, scale: float) -> list[torch.optim.Optimizer]:
-    inner = [p for n, p in model.transformer.named_parameters() if n.startswith("layers.") and p.ndim == 2]
-    chosen = {id(p) for p in inner}
-    others = [p for p in model.parameters() if id(p) not in chosen]
-    return [
-        Muon(inner, lr=0.02 * scale),
-        torch.optim.AdamW(others, lr=2e-3 * scale, betas=(0.9, 0.95), weight_decay=0),
+    inner, others = [], []
+    for name, weight in model.transformer.named_parameters():
+        (inner if weight.ndim == 2 and name.startswith(("layers.", "condition.")) else others).append(weight)
+    groups = [
+        {"params": others, "lr": 2e-3 * scale},
+        {"params": list(model.text_encoder.parameters()), "lr": 1e-3 * scale},
     ]
+    return [Muon(inner, lr=0.02 * scale), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0)]
 
 
 @torch.no_grad()
@@ -163,6 +179,7 @@ def evaluate(model: nn.Module, sets: dict[str, list[Batch]]) -> dict[str, float]
 
 
 @torch.no_grad()
+@torch.compiler.set_stance("force_eager")  # drawing has other shapes; compiling for them would cost minutes
 def sheet(family: LlamaGen, captions: list[str]) -> Image.Image:
     """Pictures drawn by plain autoregression at the default sampling, side by side."""
     layout = family.layout(scenes.SIDE, scenes.SIDE)
