@@ -3,7 +3,9 @@
 // element send what is not text: "palette" (all colours, once) and "pixels" (a decoded picture, twice a second).
 
 const CATCH_UP_MS = 120; // squares that came in one message appear over this time
+const FRAME_MS = 40; // between two drawings, for the browser often shares the model's processor
 const SPEAK_MS = 1000; // a screen reader hears of progress at most once in this time
+const SILENCE_MS = 4000; // after so long without a word, ask whether the server is there
 
 const stage = element.querySelector(".stage");
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
@@ -17,6 +19,8 @@ let palette = [];
 let frame = 0; // pending animation frame, 0 for none
 let lastFrame = 0;
 let lastSaid = 0;
+let lastHeard = 0;
+let lost = false; // the server does not answer
 
 // ---- events -> state
 
@@ -57,6 +61,8 @@ function read() {
   if (!text.startsWith(seen)) [seen, events, cursor] = ["", [], 0];
   events = events.concat(text.slice(seen.length).split("\n").filter(Boolean).map(split));
   seen = text;
+  lastHeard = performance.now();
+  lost = false;
   wake();
 }
 
@@ -120,7 +126,7 @@ function describe(lane) {
 function state() {
   if (!seen) return "empty";
   const reasons = lanes.map((lane) => lane.reason);
-  if (!reasons.every(Boolean)) return "live";
+  if (!reasons.every(Boolean)) return lost ? "lost" : "live";
   if (reasons.every((reason) => reason === "done")) return "done";
   return reasons.includes("stopped") ? "stopped" : "broken";
 }
@@ -138,6 +144,7 @@ function speak(now) {
     done: "DONE",
     stopped: `STOPPED AT ${drawn}/${total}`,
     broken: `BROKE OFF AT ${drawn}/${total}`,
+    lost: `CONNECTION LOST AT ${drawn}/${total}`,
   }[is];
   if (!changed && now - lastSaid < SPEAK_MS) return;
   lastSaid = now;
@@ -148,6 +155,7 @@ function speak(now) {
     done: "All squares are drawn.",
     stopped: "What is drawn stays. Start draws a new picture.",
     broken: lane.reason,
+    lost: "The server does not answer. What is drawn stays; load the page anew to go on.",
   }[is];
 }
 
@@ -160,6 +168,10 @@ function wake() {
 }
 
 function show(now) {
+  if (now < lastFrame + FRAME_MS && cursor < events.length) {
+    frame = requestAnimationFrame(show);
+    return;
+  }
   const share = calm.matches ? 1 : Math.min(1, (now - lastFrame) / CATCH_UP_MS);
   const target = cursor + Math.ceil((events.length - cursor) * share);
   while (cursor < target) apply(events[cursor++]);
@@ -207,6 +219,13 @@ element.addEventListener("palette", (event) => {
   palette = (event.detail.match(/.{6}/g) || []).map((hex) => "#" + hex);
   wake();
 });
+async function listen() {
+  if (stage.dataset.state !== "live" || performance.now() - lastHeard < SILENCE_MS) return;
+  lost = await fetch("gradio_api/queue/status").then((reply) => !reply.ok, () => true);
+  wake();
+}
+
+setInterval(listen, SILENCE_MS);
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") document.querySelector("#stop:not([disabled])")?.click();
 });
