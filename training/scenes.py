@@ -15,7 +15,7 @@ from PIL import Image
 SIDE = 128  # pixels of a picture
 GRID = 8  # pixels of a token
 FIELD = 1024  # pixels of a background field; fields tile
-SIZES = (80, 96)  # pixels of a sprite
+SIZES = (96,)  # pixels of a sprite
 CACHE = Path.home() / ".cache" / "draftboard"
 SPRITES = "@lobehub/fluent-emoji-3d@1.1.0"
 
