@@ -98,7 +98,7 @@ def bricks() -> np.ndarray:
     row = y // 16
     column = (x + 16 * (row % 2)) // 32 % (FIELD // 32)
     tint = np.random.default_rng(7).random((FIELD // 16, FIELD // 32)).astype(np.float32)[row, column]
-    field = blend((142, 60, 44), (204, 106, 78), 0.2 + 0.6 * tint + 0.14 * noise(16, 10, 8))
+    field = blend((142, 60, 44), (204, 106, 78), 0.2 + 0.6 * tint + 0.2 * noise(16, 9, 8))
     mortar = (y % 16 < 2) | ((x + 16 * (row % 2)) % 32 < 2)
     field[mortar] = (206, 196, 184)
     return field
@@ -108,7 +108,7 @@ def planks() -> np.ndarray:
     """[FIELD, FIELD, 3] wooden boards 32 pixels high with long grain."""
     y = np.mgrid[:FIELD, :FIELD][0]
     tint = np.random.default_rng(8).random(FIELD // 32).astype(np.float32)[y // 32]
-    field = blend((150, 98, 54), (206, 150, 96), 0.5 * tint + 0.25 + 0.16 * noise(9, 90, 8))
+    field = blend((150, 98, 54), (206, 150, 96), 0.5 * tint + 0.25 + 0.22 * noise(9, 30, 8))
     field[y % 32 < 2] = (104, 66, 38)
     return field
 
@@ -122,23 +122,23 @@ def stars() -> np.ndarray:
         cy, cx = rng.integers(3, 5, 2)
         spot = np.exp(-((y - cy) ** 2 + (x - cx) ** 2) / rng.choice([1.0, 2.2]))
         light[row * 8 : row * 8 + 8, column * 8 : column * 8 + 8] = spot
-    return blend((18, 24, 62), (40, 44, 100), 0.45 + 0.32 * noise(11, 18, 14)) + 190 * light[..., None]
+    return blend((18, 24, 62), (40, 44, 100), 0.45 + 0.34 * noise(11, 15, 12)) + 190 * light[..., None]
 
 
 @functools.cache
 def field(place: str) -> np.ndarray:
     """[FIELD, FIELD, 3] float32 background of a place, tileable."""
     if place in PLAIN:
-        return np.asarray(PLAIN[place], np.float32) + 11 * noise(20, 13, 11)[..., None]
+        return np.asarray(PLAIN[place], np.float32) + 15 * noise(20, 11, 10)[..., None]
     cobble = np.maximum(noise(12, 13, 11), noise(13, 13, 11))
     makers = {
         "grass": lambda: blend((56, 120, 44), (140, 192, 78), 0.5 + 0.22 * noise(1, 7, 14) + 0.1 * noise(2, 40, 40)),
-        "sand": lambda: blend((206, 172, 116), (240, 216, 164), 0.5 + 0.24 * noise(3, 30, 9)),
-        "snow": lambda: blend((200, 216, 236), (250, 252, 255), 0.6 + 0.3 * noise(4, 18, 11)),
-        "water": lambda: blend((34, 98, 172), (112, 184, 226), 0.45 + 0.26 * noise(5, 30, 7)),
-        "sky": lambda: blend((104, 172, 236), (246, 250, 255), 0.85 * np.clip(noise(6, 34, 15) - 0.1, 0, 1.15)),
-        "sunset": lambda: np.zeros((FIELD, FIELD, 3), np.float32) + 12 * noise(14, 30, 9)[..., None],
-        "forest": lambda: blend((22, 58, 34), (74, 128, 60), 0.42 + 0.2 * noise(15, 15, 15)),
+        "sand": lambda: blend((206, 172, 116), (240, 216, 164), 0.5 + 0.3 * noise(3, 18, 8)),
+        "snow": lambda: blend((200, 216, 236), (250, 252, 255), 0.58 + 0.36 * noise(4, 14, 10)),
+        "water": lambda: blend((34, 98, 172), (112, 184, 226), 0.45 + 0.28 * noise(5, 24, 7)),
+        "sky": lambda: blend((104, 172, 236), (246, 250, 255), 0.8 * np.clip(noise(6, 22, 12) + 0.1, 0, 1.25)),
+        "sunset": lambda: np.zeros((FIELD, FIELD, 3), np.float32) + 16 * noise(14, 18, 9)[..., None],
+        "forest": lambda: blend((22, 58, 34), (74, 128, 60), 0.42 + 0.25 * noise(15, 12, 12)),
         "stone": lambda: blend((106, 108, 114), (182, 182, 184), 0.3 + 0.24 * cobble),
         "night": stars, "brick": bricks, "wood": planks,
     }  # fmt: skip
