@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import httpx
 import numpy as np
 import pytest
 import torch
 from gradio_client import Client
+from gradio_client.exceptions import AppError
 from PIL import Image
 
 import app
@@ -297,7 +299,15 @@ def test_the_endpoint_has_defaults_and_is_the_only_public_one(client: Client):
     assert client.predict(PROMPT, api_name="/decode")["settings"]["guidance_scale"] == 2.0, "the model's default"
 
 
+def test_the_endpoint_answers_plain_http_by_names(client: Client, model: dict[str, Any]):
+    address = f"{client.src}gradio_api/call/v2/decode"
+    event = httpx.post(address, json={"prompt": PROMPT, "seed": SEED}).json()["event_id"]
+    lines = httpx.get(f"{address}/{event}").text.split("\n")
+    answer = json.loads(lines[lines.index("event: complete") + 1].removeprefix("data: "))[0]
+    assert answer["tokens"] == tokens_alone(model, PROMPT, SEED)
+
+
 @pytest.mark.parametrize(("prompt", "seed"), [("", 0), ("xylophone", 0), (PROMPT, -1)])
 def test_the_endpoint_refuses_in_words(client: Client, prompt: str, seed: int):
-    with pytest.raises(Exception, match="must"):
+    with pytest.raises(AppError, match="must"):
         client.predict(prompt, seed, api_name="/decode")

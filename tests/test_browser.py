@@ -21,7 +21,7 @@ PIXELS = "document.querySelector('.stage canvas').toDataURL()"
 TOKENS = "Number(document.querySelector('.stage').dataset.tokens)"
 STATE = "document.querySelector('.stage').dataset.state"
 SMALL_TARGETS = """[...document.querySelectorAll('button, input:not([type=range]), .save:not([hidden])')]
-    .filter((target) => target.offsetParent && !target.closest('footer') && target.getBoundingClientRect().height < 40)
+    .filter((target) => target.offsetParent && target.getBoundingClientRect().height < 40)
     .map((target) => target.outerHTML.slice(0, 120))"""
 
 
