@@ -15,7 +15,9 @@ from PIL import Image
 SIDE = 128  # pixels of a picture
 GRID = 8  # pixels of a token
 FIELD = 1024  # pixels of a background field; fields tile
-SIZES = (96,)  # pixels of a sprite
+SIZE = 96  # pixels of a sprite
+TOPS = (16, 24)  # pixels above a sprite
+LEFTS = (8, 16, 24)  # pixels to the left of a sprite
 CACHE = Path.home() / ".cache" / "draftboard"
 SPRITES = "@lobehub/fluent-emoji-3d@1.1.0"
 
@@ -168,12 +170,11 @@ def shade(picture: np.ndarray, top: int, left: int, size: int) -> None:
 
 
 def draw(name: str | None, place: str, rng: np.random.Generator) -> Scene:
-    """One scene with a random crop of the place and a random size and grid position of the object."""
+    """One scene: a random crop of the place, the object at one of six grid positions near the middle."""
     picture = background(place, rng)
     opaque = np.zeros((SIDE, SIDE), bool)
     if name is not None:
-        size = int(rng.choice(SIZES))
-        top, left = rng.integers(0, (SIDE - size) // GRID + 1, 2) * GRID
+        size, top, left = SIZE, int(rng.choice(TOPS)), int(rng.choice(LEFTS))
         if place in GROUND:
             shade(picture, top, left, size)
         rgba = sprite(name, size)
