@@ -32,9 +32,9 @@ class SJDPipeline(ARImagePipeline):
     """Text to image with fewer passes and no second network: speculative Jacobi decoding.
 
     Each pass looks at a window of squares. A guess is kept with chance min(1, p/q); what comes after the first refusal
-    is drawn anew from the target's newest laws, which are the q of the next pass. Lossless: the pictures follow exactly
-    the target's law. Teng et al. 2024, arXiv:2410.01699; a square seen for the first time is guessed uniformly under a
-    uniform q, which is as exact as the paper's one-hot q and keeps more.
+    is drawn anew from the target's newest laws, which are the q of the next pass. Lossless: the pictures follow
+    exactly the target's law. Teng et al. 2024, arXiv:2410.01699; a square seen for the first time is guessed uniformly
+    under a uniform q, which is as exact as the paper's one-hot q and keeps more.
 
     >>> import torch
     >>> from pipelines import SJDPipeline

@@ -99,9 +99,9 @@ def main() -> None:
         model = SceneClassifier.from_pretrained(args.resume).float()
     else:
         model = SceneClassifier(OBJECT_NAMES, PLACE_NAMES)
-    model.to(memory_format=torch.channels_last).train()
+    model.to(accelerator.device, memory_format=torch.channels_last).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=1e-2)
-    model, optimizer = accelerator.prepare(model, optimizer)
+    optimizer = accelerator.prepare(optimizer)
 
     def fresh(size: int) -> tuple[Tensor, Tensor]:
         images, labels = batch(rng, size)

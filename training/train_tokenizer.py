@@ -52,13 +52,13 @@ class CodeUpdate:
 
     def __init__(self, model: PatchTokenizer, decay: float = 0.98):
         self.model, self.decay = model, decay
-        self.count = torch.full((len(model.codes),), START_COUNT)
+        self.count = model.codes.new_full((len(model.codes),), START_COUNT)
         self.total = model.codes * START_COUNT
 
     @torch.no_grad()
     def step(self, vectors: Tensor, tokens: Tensor) -> None:
         vectors, tokens = vectors.flatten(0, -2), tokens.flatten()
-        chosen = torch.zeros_like(self.count).index_add_(0, tokens, torch.ones(len(tokens)))
+        chosen = torch.zeros_like(self.count).index_add_(0, tokens, torch.ones_like(vectors[:, 0]))
         self.count.mul_(self.decay).add_(chosen, alpha=1 - self.decay)
         self.total.mul_(self.decay).index_add_(0, tokens, vectors, alpha=1 - self.decay)
         dead = self.count < 0.1 * START_COUNT
@@ -79,7 +79,7 @@ def psnr(model: PatchTokenizer, images: Tensor) -> float:
 def save(model: PatchTokenizer, folder: Path, probe: Tensor) -> None:
     model.save_pretrained(folder)
     pairs = torch.cat([probe[:16], model.decode(model.encode(probe[:16]))])
-    rows = ((pairs + 1) * 127.5).clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
+    rows = ((pairs + 1) * 127.5).clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
     sheet = np.concatenate([np.concatenate(rows[i : i + 8], 1) for i in range(0, len(rows), 8)], 0)
     Image.fromarray(sheet).save(folder / "samples.png")
 
@@ -98,18 +98,18 @@ def main() -> None:
     accelerator = Accelerator()
     torch.manual_seed(args.seed)
     rng = np.random.default_rng(args.seed + 1)
-    probe = batch(np.random.default_rng(12345), 64)
+    probe = batch(np.random.default_rng(12345), 64).to(accelerator.device)
     model = PatchTokenizer.from_pretrained(args.resume).float() if args.resume else PatchTokenizer()
-    model.to(memory_format=torch.channels_last)
+    model.to(accelerator.device, memory_format=torch.channels_last)
     model.encoder.requires_grad_(not args.freeze_codes)
     learning = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=args.lr, betas=(0.9, 0.98), weight_decay=1e-4)
     if not args.resume:
         with torch.no_grad():
-            seen = model.embed(batch(rng, 64)).flatten(0, -2)
+            seen = model.embed(batch(rng, 64).to(accelerator.device)).flatten(0, -2)
             model.codes.copy_(seen[torch.randperm(len(seen))[: len(model.codes)]])
     codes = CodeUpdate(model)
-    model, optimizer = accelerator.prepare(model, optimizer)
+    optimizer = accelerator.prepare(optimizer)
     start, saved, step = time.monotonic(), time.monotonic(), 0
     while (elapsed := (time.monotonic() - start) / (60 * args.minutes)) < 1:
         for group in optimizer.param_groups:

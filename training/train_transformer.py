@@ -30,6 +30,7 @@ from training.muon import Muon
 
 
 TEXT_LENGTH = 8  # words a prompt may keep
+LAYERS = 4  # of a new transformer
 DROPPED_CAPTIONS = 0.1
 # What an object is, its words say; once its upper rows stand, the rows below follow from them. So these rows count
 # more. Where they begin is known from the tokens before, so the weights do not bend the law that is learned.
@@ -78,12 +79,15 @@ def encode_captions(tokenizer: PreTrainedTokenizerFast, captions: list[str]) -> 
 
 @torch.no_grad()
 def make_batch(made: list[scenes.Scene], vq: PatchTokenizer, text: PreTrainedTokenizerFast, seed: int) -> Batch:
+    """Captions and tokens of scenes, on the device of the tokenizer."""
     rng = np.random.default_rng(seed)
     ids, mask = encode_captions(text, [scenes.caption(s, rng) for s in made])
-    pixels = torch.from_numpy(np.stack([s.pixels for s in made])).permute(0, 3, 1, 2).float() / 127.5 - 1
-    opaque = torch.from_numpy(np.stack([s.opaque for s in made])).float()[:, None]
     named = torch.isin(ids, torch.tensor(text.convert_tokens_to_ids(list(scenes.OBJECT_NAMES))))
-    return Batch(ids, named, mask, vq.encode(pixels).flatten(1), F.avg_pool2d(opaque, scenes.GRID).flatten(1) > 0.5)
+    pixels = torch.from_numpy(np.stack([s.pixels for s in made])).permute(0, 3, 1, 2).float() / 127.5 - 1
+    covered = torch.from_numpy(np.stack([s.opaque for s in made])).float()[:, None]
+    opaque = F.avg_pool2d(covered, scenes.GRID).flatten(1) > 0.5
+    ids, named, mask, pixels, opaque = (x.to(vq.device) for x in (ids, named, mask, pixels, opaque))
+    return Batch(ids, named, mask, vq.encode(pixels).flatten(1), opaque)
 
 
 def token_losses(logits: Tensor, batch: Batch) -> Tensor:
@@ -104,19 +108,24 @@ def hint_loss(logits: Tensor, batch: Batch, uncond: Tensor) -> Tensor:
     Its logits are read by nobody when a picture is drawn. Trained, they put the object's tokens where image rows look,
     which otherwise takes a small model very long to find: of a picture's 370 nats the name tells four.
     """
-    share = torch.zeros(len(logits), logits.shape[-1]).scatter_add_(1, batch.tokens, batch.opaque.float())
+    share = logits.new_zeros(len(logits), logits.shape[-1]).scatter_add_(1, batch.tokens, batch.opaque.float())
     share = share / share.sum(1, keepdim=True).clamp(min=1)
     told = -(share[:, None] * logits.log_softmax(-1)).sum(-1)  # [B, P - 1]
     rows = batch.named[:, :-1] & ~uncond[:, None]
     return told[rows].sum() / rows.sum().clamp(min=1)
 
 
-def grown(start: Path, layers: int) -> LlamaGenTransformer:
-    """The saved transformer with as many layers as asked; new ones come after old ones and begin by adding nothing."""
+def grown(start: Path, layers: int | None) -> LlamaGenTransformer:
+    """The saved transformer, with more layers where asked: new ones stand between old ones and first add nothing.
+
+    Raises ValueError for fewer layers than the saved ones.
+    """
     old = LlamaGenTransformer.from_pretrained(start).float()
     depth = old.config.num_layers
-    if depth == layers:
+    if layers is None or depth == layers:
         return old
+    if layers < depth:
+        raise ValueError(f"`layers` must be at least {depth}, the depth of `{start}`, got {layers}.")
     model = LlamaGenTransformer.from_config({**old.config, "num_layers": layers})
     place, own = [i * layers // depth for i in range(depth)], model.state_dict()
     for name, weight in old.state_dict().items():
@@ -148,9 +157,17 @@ def build(args: argparse.Namespace, num_codes: int) -> tuple[Captioned, PreTrain
     for name, weight in encoder.named_parameters():
         if name.endswith(("SelfAttention.o.weight", "DenseReluDense.wo.weight")):
             nn.init.zeros_(weight)  # at first a word's features are its own, as different as words can be
-    transformer = LlamaGenTransformer(vocab_size=num_codes, dim=args.dim, num_layers=args.layers, num_heads=4,
-                                      ffn_dim=704, cls_token_num=TEXT_LENGTH, caption_dim=128,
-                                      grid_size=scenes.SIDE // scenes.GRID, text_rope=args.text_rope)  # fmt: skip
+    transformer = LlamaGenTransformer(
+        vocab_size=num_codes,
+        dim=args.dim,
+        num_layers=args.layers or LAYERS,
+        num_heads=4,
+        ffn_dim=704,
+        cls_token_num=TEXT_LENGTH,
+        caption_dim=encoder.config.d_model,
+        grid_size=scenes.SIDE // scenes.GRID,
+        text_rope=args.text_rope,
+    )
     return Captioned(encoder, transformer), text
 
 
@@ -170,7 +187,7 @@ def evaluate(model: nn.Module, sets: dict[str, list[Batch]]) -> dict[str, float]
     """Mean cross-entropy in nats of object and place tokens of each set."""
     found = {}
     for name, batches in sets.items():
-        uncond = torch.zeros(len(batches[0].ids), dtype=torch.bool)
+        uncond = torch.zeros_like(batches[0].mask[:, 0])
         losses = torch.cat([token_losses(model(b.ids, b.mask, b.tokens, uncond)[0], b) for b in batches])
         opaque = torch.cat([b.opaque for b in batches])
         places = {"all": losses, "object": losses[opaque], "place": losses[~opaque]}
@@ -191,8 +208,10 @@ def sheet(family: LlamaGen, captions: list[str]) -> Image.Image:
         while len(drawn) < layout.length:
             drawn.append(int(chance.categorical(session.score(EMPTY).probs[-1:])))
             session.commit(EMPTY, [], drawn[-1])
-        pictures.append(family.decode(torch.tensor(drawn).view(1, layout.rows, layout.cols))[0])
-    pixels = ((torch.cat(pictures, -1) + 1) * 127.5).round().byte().permute(1, 2, 0)
+        pictures.append(
+            family.decode(torch.tensor(drawn).view(1, layout.rows, layout.cols).to(family.codebook().device))[0]
+        )
+    pixels = ((torch.cat(pictures, -1) + 1) * 127.5).round().byte().permute(1, 2, 0).cpu()
     return Image.fromarray(pixels.numpy())
 
 
@@ -204,40 +223,47 @@ def save(model: Captioned, text: PreTrainedTokenizerFast, vq: PatchTokenizer, fo
     sheet(LlamaGen(model.transformer, vq, model.text_encoder, text), SHEET).save(folder / "samples.png")
 
 
-def main() -> None:
+def fixed_sets(vq: PatchTokenizer, text: PreTrainedTokenizerFast, size: int) -> dict[str, list[Batch]]:
+    """Scenes to evaluate on, the same in every run: of training pairs, and of pairs held out."""
+    sets = {}
+    for name, held_out, count in (("seen", False, 96), ("held-out", True, 48)):
+        rng = np.random.default_rng([1, held_out])
+        groups = [[scenes.sample(rng, held_out) for _ in range(size)] for _ in range(count // size)]
+        sets[name] = [make_batch(group, vq, text, index) for index, group in enumerate(groups)]
+    return sets
+
+
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    folder = scenes.CACHE / "tokenizer"
     parser.add_argument("--minutes", type=float, default=120.0)
-    parser.add_argument(
-        "--tokenizer", type=Path, default=scenes.CACHE / "tokenizer", help="folder of the PatchTokenizer"
-    )
+    parser.add_argument("--tokenizer", type=Path, default=folder, help="folder of the PatchTokenizer")
     parser.add_argument("--resume", type=Path, help="folder of a saved model to go on from")
     parser.add_argument("--out", type=Path, default=scenes.CACHE / "transformer")
-    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--layers", type=int, help=f"default: those of the saved model, {LAYERS} for a new one")
     parser.add_argument("--dim", type=int, default=256)
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=8, help="pictures a step and process")
     parser.add_argument("--lr_scale", type=float, default=1.0)
     parser.add_argument("--decay_from", type=float, default=0.5, help="share of the time after which the rate falls")
     parser.add_argument("--text_rope", choices=("zero", "identity"), default="zero")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    return parser.parse_args()
 
-    accelerator = Accelerator()
+
+def main() -> None:
+    args, accelerator = options(), Accelerator()
     torch.manual_seed(args.seed)
-    vq = PatchTokenizer.from_pretrained(args.tokenizer).float()
+    vq = PatchTokenizer.from_pretrained(args.tokenizer).float().to(accelerator.device)
     model, text = build(args, vq.config.num_codes)
     for layer in model.transformer.layers:
         layer.compile()
-    sets = {}
-    for name, held_out, count in (("seen", False, 6), ("held-out", True, 3)):
-        fixed = np.random.default_rng([1, held_out])
-        drawn = [[scenes.sample(fixed, held_out) for _ in range(args.batch)] for _ in range(count)]
-        sets[name] = [make_batch(group, vq, text, i) for i, group in enumerate(drawn)]
-    steppers = optimizers(model, args.lr_scale)
-    rates = [[g["lr"] for g in s.param_groups] for s in steppers]
+    sets = fixed_sets(vq, text, args.batch)
     trained = accelerator.prepare(model)
+    steppers = optimizers(model, args.lr_scale)
+    rates = [[group["lr"] for group in stepper.param_groups] for stepper in steppers]
     rng = np.random.default_rng([args.seed, 3, accelerator.process_index])
     torch.manual_seed(args.seed + accelerator.process_index)
-    start, reported, step, done = time.monotonic(), time.monotonic(), 0, 0.0
+    start, saved, step, done = time.monotonic(), time.monotonic(), 0, 0.0
     with LocalSGD(accelerator, trained, local_sgd_steps=AVERAGE_EVERY, enabled=accelerator.num_processes > 1) as local:
         while done < 1:
             share = max(0.0, min(1.0, (step + 1) / 60, (1 - done) / (1 - args.decay_from)))
@@ -246,7 +272,7 @@ def main() -> None:
                     group["lr"] = lr * share
             drawn = [scenes.sample(rng) for _ in range(args.batch)]
             batch = make_batch(drawn, vq, text, int(rng.integers(2**31)))
-            uncond = torch.rand(args.batch) < DROPPED_CAPTIONS
+            uncond = torch.rand(args.batch, device=accelerator.device) < DROPPED_CAPTIONS
             logits, told = trained(batch.ids, batch.mask, batch.tokens, uncond)
             loss, hint = picture_loss(logits, batch), hint_loss(told, batch, uncond)
             accelerator.backward(loss + HINT_WEIGHT * hint)
@@ -255,26 +281,20 @@ def main() -> None:
                 stepper.zero_grad()
             local.step()
             step += 1
-            if step % AVERAGE_EVERY == 0:  # all processes must agree when to stop
-                elapsed = torch.tensor((time.monotonic() - start) / (60 * args.minutes))
-                done = accelerator.reduce(elapsed, "mean").item()
-            if step % 16 == 0 and accelerator.is_main_process:
-                pictures = step * args.batch * accelerator.num_processes
+            if step % AVERAGE_EVERY:
+                continue
+            # Where the weights are equal, all processes must agree on how much time is left.
+            elapsed = torch.tensor((time.monotonic() - start) / (60 * args.minutes), device=accelerator.device)
+            done = accelerator.reduce(elapsed, "mean").item()
+            if accelerator.is_main_process:
+                pictures, seconds = step * args.batch * accelerator.num_processes, 60 * args.minutes * done
                 print(
-                    f"{60 * args.minutes * done:.0f} s, {pictures} pictures, loss {loss.item():.3f} {hint.item():.3f}",
-                    flush=True,
+                    f"{seconds:.0f} s, {pictures} pictures, loss {loss.item():.3f}, hint {hint.item():.3f}", flush=True
                 )
-            if (
-                step % AVERAGE_EVERY == 0
-                and time.monotonic() - reported > SAVE_SECONDS
-                and accelerator.is_main_process
-            ):
+            if accelerator.is_main_process and (time.monotonic() - saved > SAVE_SECONDS or done >= 1):
                 print(json.dumps(evaluate(model, sets)), flush=True)
                 save(model, text, vq, args.out)
-                reported = time.monotonic()
-    if accelerator.is_main_process:
-        print(json.dumps(evaluate(model, sets)), flush=True)
-        save(model, text, vq, args.out)
+                saved = time.monotonic()
     accelerator.end_training()
 
 

@@ -22,7 +22,7 @@ SYNONYMS = {
     "cookie": "biscuit cookies", "car": "cars automobile", "taxi": "cab", "rocket": "spaceship rockets",
     "airplane": "plane aeroplane jet", "balloon": "balloons", "house": "home hut", "gift": "present",
     "star": "stars", "robot": "robots", "ghost": "ghosts", "grass": "lawn meadow field",
-    "sand": "beach desert sandy", "snow": "snowy ice", "water": "sea ocean lake river", "night": "space dark",
+    "sand": "beach desert sandy", "snow": "snowy", "water": "sea ocean lake river", "night": "space dark",
     "sunset": "sunrise dusk evening", "brick": "bricks", "wooden": "wood", "stones": "stone rocks rock cobbles",
     "forest": "woods jungle", "purple": "violet",
 }  # fmt: skip
@@ -37,7 +37,7 @@ def normalizer() -> normalizers.Normalizer:
     def word(alternatives: str) -> Regex:
         return Regex(rf"\b({'|'.join(alternatives.split())})\b")
 
-    steps = [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(r"[^\w\s]+"), " ")]
+    steps = [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(r"['’]\w*|[^\w\s]+"), " ")]
     steps += [normalizers.Replace(word(others), name) for name, others in SYNONYMS.items()]
     return normalizers.Sequence([*steps, normalizers.Replace(word(FUNCTION_WORDS), " ")])
 
