@@ -312,10 +312,13 @@ def stage_parts(side: int) -> tuple[gr.HTML, gr.HTML, gr.HTML]:
 
 
 def read_json(path: Path) -> Any:
-    """Raises ValueError, naming the file, where there is none."""
+    """Raises ValueError, naming the file, where there is none or it is no JSON."""
     if not path.is_file():
         raise ValueError(f"`model` must be a folder with {path.name}, got {str(path.parent)!r}, which has none.")
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"`model` must be a folder with a whole {path.name}, {path} is no JSON: {error}.") from error
 
 
 def asset(name: str) -> str:

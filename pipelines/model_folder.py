@@ -73,6 +73,8 @@ def components_in(
             f"`{folder}` holds a {index.get('_class_name')}, which is not a model of ours; "
             f"it must have been saved by one of {', '.join(sorted(savers))}."
         )
+    if not isinstance(index.get("settings"), dict | None):
+        raise ValueError(f"`{folder / INDEX}` must hold its `settings` as an object, got {index['settings']!r}.")
     held = [name for name in COMPONENTS if name not in given and _is_held(index.get(name))]
     transformer = index.get("transformer")
     if "transformer" not in given and (not _is_held(transformer) or transformer[1] not in transformers):

@@ -53,6 +53,11 @@ def edit(path: Path, change) -> None:
     save_file(stored, path)
 
 
+def set_layers(folder: Path, count: int) -> None:
+    config = folder / "transformer" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_layers": count}))
+
+
 def set_index(folder: Path, name: str, value) -> None:
     index = json.loads((folder / "model_index.json").read_text())
     (folder / "model_index.json").write_text(json.dumps(index | {name: value}))
@@ -161,6 +166,22 @@ BROKEN = {
     "weights are empty": (
         lambda folder: (folder / TEXT_ENCODER).write_bytes(b""),
         "`{folder}/" + TEXT_ENCODER + "` is missing, cut short or no safetensors file: ",
+    ),
+    "the index of the shards is cut short": (
+        lambda folder: (folder / f"{TRANSFORMER}.index.json").write_text('{"weight_map": {"a": "b.saf'),
+        "`{folder}/" + TRANSFORMER + ".index.json` must be the JSON index of safetensors files, it is cut short",
+    ),
+    "the index of the shards is another file": (
+        lambda folder: (folder / f"{TRANSFORMER}.index.json").write_text("[]"),
+        "`{folder}/" + TRANSFORMER + ".index.json` must be the JSON index of safetensors files, it is cut short",
+    ),
+    "settings are no object": (
+        lambda folder: set_index(folder, "settings", [1]),
+        "`{folder}/model_index.json` must hold its `settings` as an object, got [1].",
+    ),
+    "the config has fewer layers": (
+        lambda folder: set_layers(folder, 1),
+        "`{folder}` cannot be loaded: `{folder}/transformer` has weights of another model than its config.json",
     ),
     "a shard is gone": (
         lambda folder: (folder / f"{TRANSFORMER}.index.json").write_text('{"weight_map": {"a": "b.safetensors"}}'),

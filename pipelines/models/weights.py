@@ -18,20 +18,20 @@ _digests: "weakref.WeakKeyDictionary[nn.Module, tuple[torch.dtype, str]]" = weak
 def stored_tensors(folder: Path) -> set[str]:
     """Names of the tensors that the safetensors files of a model's folder hold.
 
-    Reads the heads of the files only. Raises ValueError where there is none or one is cut short.
+    Reads the heads of the files only. Raises ValueError where there is none, or one or their index is cut short.
     """
     files = set(folder.glob("*.safetensors"))
     for index in folder.glob("*.safetensors.index.json"):
-        files |= {folder / shard for shard in json.loads(index.read_text())["weight_map"].values()}
+        files |= {folder / shard for shard in _shards(index)}
     if not files:
         raise ValueError(f"`{folder}` holds no weights: a .safetensors file is missing.")
     return {name for file in sorted(files) for name in _names(file)}
 
 
 def check_loaded(module: nn.Module, folder: Path) -> None:
-    """Raise ValueError unless every tensor of `module` came from the safetensors files of `folder`.
+    """Raise ValueError unless the safetensors files of `folder` hold the tensors of `module`, all and no other.
 
-    The loaders of both libraries only warn of the tensors they had to make up.
+    The loaders of both libraries only warn of tensors they had to make up, and of those they left out.
     """
     stored = stored_tensors(folder)
     lacking = [names[0] for names in _tied(module) if stored.isdisjoint(names)]
@@ -39,6 +39,12 @@ def check_loaded(module: nn.Module, folder: Path) -> None:
         raise ValueError(
             f"`{folder}` is not the weights of a {type(module).__name__}: it lacks {len(lacking)} of its tensors, "
             f"such as {lacking[0]!r}."
+        )
+    extra = sorted(stored - module.state_dict().keys())
+    if extra:
+        raise ValueError(
+            f"`{folder}` has weights of another model than its config.json describes: {len(extra)} tensors have no "
+            f"place in it, such as {extra[0]!r}."
         )
 
 
@@ -63,6 +69,15 @@ def _digest(module: nn.Module) -> str:
         digest.update(tensor.detach().float().cpu().contiguous().view(-1).numpy())
     _digests[module] = dtype, digest.hexdigest()
     return digest.hexdigest()
+
+
+def _shards(index: Path) -> set[str]:
+    try:
+        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"`{index}` must be the JSON index of safetensors files, it is cut short or another file."
+        ) from error
 
 
 def _names(file: Path) -> list[str]:
