@@ -202,8 +202,9 @@ async function showPixels(text) {
   await picture.decode();
   // Scaled once here, so that a frame only copies it.
   const size = { resizeWidth: Math.max(1, lane.canvas.width), resizeHeight: Math.max(1, lane.canvas.height) };
-  lane.picture = await createImageBitmap(picture, { ...size, resizeQuality: "high" });
-  lane.decoded = +decoded;
+  const scaled = await createImageBitmap(picture, { ...size, resizeQuality: "high" });
+  if (lanes[index] !== lane || decoded < lane.decoded) return; // another run, or a newer picture, was faster
+  [lane.picture, lane.decoded] = [scaled, +decoded];
   if (url.startsWith("data:image/png")) offer(url);
   wake();
 }
@@ -219,6 +220,10 @@ element.addEventListener("palette", (event) => {
   palette = (event.detail.match(/.{6}/g) || []).map((hex) => "#" + hex);
   wake();
 });
+watch("value", read);
+
+// ---- what the page does by itself
+
 async function listen() {
   if (stage.dataset.state !== "live" || performance.now() - lastHeard < SILENCE_MS) return;
   lost = await fetch("gradio_api/queue/status").then((reply) => !reply.ok, () => true);
@@ -230,6 +235,5 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") document.querySelector("#stop:not([disabled])")?.click();
 });
 
-watch("value", read);
 reset(props.rows, props.cols, [""]);
 read();
