@@ -170,12 +170,19 @@ class ARImagePipeline(DiffusionPipeline):
         own = self.default_sample_size * self.vae_scale_factor
         return self.model.layout(own if height is None else height, own if width is None else width)
 
-    def check_inputs(self, output_type: str, callback_on_step_end_tensor_inputs: Sequence[str]) -> None:
+    def check_inputs(
+        self,
+        output_type: str,
+        callback_on_step_end_tensor_inputs: Sequence[str],
+        callback_on_step_end: Callable[..., dict] | None = None,
+    ) -> None:
         """Raise ValueError, naming the argument, for what cannot be returned or reported."""
         if output_type not in OUTPUT_TYPES:
             raise ValueError(f"`output_type` must be one of {', '.join(OUTPUT_TYPES)}, got {output_type!r}.")
         if output_type != "latent" and self.vqvae is None:
             raise ValueError(f"`output_type` must be 'latent' for a pipeline without `vqvae`, got {output_type!r}.")
+        if callback_on_step_end is not None and not callable(callback_on_step_end):
+            raise ValueError(f"`callback_on_step_end` must be a function or None, got {callback_on_step_end!r}.")
         unknown = [name for name in callback_on_step_end_tensor_inputs if name not in self._callback_tensor_inputs]
         if unknown:
             allowed = ", ".join(self._callback_tensor_inputs)
@@ -260,7 +267,7 @@ class ARImagePipeline(DiffusionPipeline):
         """
         if isinstance(callback_on_step_end, PipelineCallback | MultiPipelineCallbacks):
             callback_on_step_end_tensor_inputs = callback_on_step_end.tensor_inputs
-        self.check_inputs(output_type, callback_on_step_end_tensor_inputs)
+        self.check_inputs(output_type, callback_on_step_end_tensor_inputs, callback_on_step_end)
         sampling = {"guidance_scale": guidance_scale, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         plan = self._plan(height, width, sampling, settings)
         asked = requests(prompt, negative_prompt, num_images_per_prompt, generator)

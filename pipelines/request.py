@@ -9,6 +9,7 @@ from pipelines.primitives.layout import Layout
 from pipelines.settings import Sampling, Settings
 
 
+LONGEST_PROMPT = 2000  # characters
 SEEDS = 2**31  # seeds are drawn below this, so that a person can type them again
 
 
@@ -36,6 +37,11 @@ class Request:
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, str):
             raise ValueError(f"`prompt` must be a text, got {self.prompt!r}.")
+        for name, text in (("prompt", self.prompt), ("negative_prompt", self.negative_prompt)):
+            if isinstance(text, str) and any("\ud800" <= sign <= "\udfff" for sign in text):
+                raise ValueError(f"`{name}` must be readable text, got {text!r}, which holds half a character.")
+            if isinstance(text, str) and len(text) > LONGEST_PROMPT:
+                raise ValueError(f"`{name}` must have at most {LONGEST_PROMPT} characters, got {len(text)}.")
         if not isinstance(self.negative_prompt, str | None):
             raise ValueError(f"`negative_prompt` must be a text or None, got {self.negative_prompt!r}.")
         if not isinstance(self.generator, torch.Generator):

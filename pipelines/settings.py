@@ -59,7 +59,8 @@ class Knob:
     def _is_in_range(self, value: Any) -> bool:
         if self.kind is str:
             return value in self.choices
-        return math.isfinite(value) and self.low <= value <= (math.inf if self.high is None else self.high)
+        is_between = self.low <= value <= (math.inf if self.high is None else self.high)
+        return is_between and (isinstance(value, numbers.Integral) or math.isfinite(value))
 
 
 def knob(
@@ -131,6 +132,7 @@ class Sampling(Settings):
     guidance_scale: float = knob(
         1.0,
         low=1.0,
+        high=20.0,
         step=0.1,
         label="Guidance",
         help="How strongly the prompt pulls; 1 is the model's own law.",

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from transformers import T5Config, T5EncoderModel
 
 import pipelines
 from pipelines.base import ARImagePipeline
+from pipelines.models.patch_tokenizer import PatchTokenizer
 from tests import tiny
 from tests.tiny import WindowPipeline, refusal
 
@@ -27,7 +29,9 @@ def pipe(request, components) -> ARImagePipeline:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"guidance_scale": 0.5}, "`guidance_scale` must be a number, at least 1, got 0.5."),
+        ({"guidance_scale": 0.5}, "`guidance_scale` must be a number from 1 to 20, got 0.5."),
+        ({"guidance_scale": 1e39}, "`guidance_scale` must be a number from 1 to 20, got 1e+39."),
+        ({"top_p": 10**40}, f"`top_p` must be a number from 0 to 1, got {10**40}."),
         ({"temperature": 2.5}, "`temperature` must be a number from 0 to 2, got 2.5."),
         ({"temperature": "1"}, "`temperature` must be a number from 0 to 2, got '1'."),
         ({"top_k": 33}, "`top_k` must be a whole number from 0 to 32, got 33."),
@@ -58,6 +62,11 @@ def test_a_size_that_cannot_be_drawn_is_refused_with_one_that_can(pipe, size):
     [
         ({"prompt": 3}, "`prompt` must be a text, got 3."),
         ({"prompt": None}, "`prompt` must be a text, got None."),
+        (
+            {"prompt": "\ud800 panda"},
+            "`prompt` must be readable text, got '\\ud800 panda', which holds half a character.",
+        ),
+        ({"prompt": "panda " * 1000}, "`prompt` must have at most 2000 characters, got 6000."),
         ({"prompt": []}, "`prompt` must hold at least one text, got an empty list."),
         ({"prompt": [PROMPT, 3]}, "`prompt` must be a text, got 3."),
         ({"prompt": ""}, "`prompt` must say what to draw"),
@@ -107,6 +116,33 @@ def test_a_pipeline_without_a_tokenizer_of_pictures_gives_tokens_only(pipe, comp
     sentence = "`output_type` must be 'latent' for a pipeline without `vqvae`, got 'pil'."
     assert refusal(blind, PROMPT) == sentence
     assert refusal(type(pipe), torch.nn.Linear(1, 1)).startswith("`transformer` must be a LlamaGenTransformer, got a")
+
+
+def test_components_that_do_not_fit_are_refused_by_name(pipe):
+    method, parts = type(pipe), pipe.components
+    few = PatchTokenizer(tiny.PATCH, 4, encoder_width=8, decoder_width=8, decoder_blocks=1, fine_width=8)
+    assert refusal(method, **parts | {"vqvae": few}) == (
+        "`vqvae` must have the 32 codes that `transformer` draws, got 4."
+    )
+    assert refusal(method, **parts | {"vqvae": torch.nn.Linear(1, 1)}).startswith("`vqvae` must be a PatchTokenizer")
+    wide = T5EncoderModel(T5Config(vocab_size=8, d_model=24, d_kv=8, d_ff=32, num_layers=1, num_heads=2))
+    assert refusal(method, **parts | {"text_encoder": wide}) == (
+        "`text_encoder` must be 16 wide, as `transformer` reads it, got 24."
+    )
+    deaf = T5EncoderModel(T5Config(vocab_size=4, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2))
+    assert refusal(method, **parts | {"text_encoder": deaf}).startswith("`tokenizer` must have at most the 4 words")
+    assert refusal(pipe, PROMPT, callback_on_step_end=5) == (
+        "`callback_on_step_end` must be a function or None, got 5."
+    )
+
+
+def test_the_coldest_temperatures_are_greedy(pipe):
+    def drawn(temperature: float) -> torch.Tensor:
+        return pipe(PROMPT, temperature=temperature, generator=torch.Generator().manual_seed(1), output_type="latent")[
+            0
+        ]
+
+    assert torch.equal(drawn(1e-40), drawn(0.0))
 
 
 def test_missing_tokens_are_drawn_as_the_code_nearest_to_the_mean(pipe):

@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import re
+import struct
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,6 +51,13 @@ VQ_RENAMES = (
 )
 VQ_LANDMARKS = ("encoder.conv_in.weight", "quant_conv.weight", "quantize.embedding.weight")
 VQ_COUNTER = "quantize.codebook_used"  # how often training used a code
+LARGEST_GRID = 128  # squares a side: pictures of 2048 pixels
+
+# What the readers raise for a file that is something else; any text is a pickle of some kind up to its first error.
+NOT_A_CHECKPOINT = (
+    *(SafetensorError, pickle.UnpicklingError, struct.error, RuntimeError, OSError, EOFError),
+    *(ValueError, LookupError, TypeError, AttributeError),
+)
 
 
 def convert_transformer(source: Path, grid_size: int | None, num_heads: int | None) -> LlamaGenTransformer:
@@ -129,7 +137,7 @@ def _read_file(file: Path) -> dict[str, Any]:
             held = torch.load(file, map_location=lambda storage, _: storage, weights_only=True)
     except FileNotFoundError as error:
         raise ValueError(f"`{file}` must be a checkpoint, there is no such file.") from error
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, EOFError, UnicodeDecodeError) as error:
+    except NOT_A_CHECKPOINT as error:
         raise ValueError(
             f"`{file}` must be a whole checkpoint of tensors; it is cut short or something else."
         ) from error
@@ -179,6 +187,12 @@ def _complete(config: dict[str, Any], state: dict[str, Tensor], layers: int, sou
     ):
         if config.get(name) is None:
             raise ValueError(f"`{option}` must be given for `{source}`, which does not tell it: {hint}.")
+        if not isinstance(config[name], int) or config[name] < 1:
+            raise ValueError(f"`{option}` must be a whole number from 1, got {config[name]!r}.")
+    if config["grid_size"] > LARGEST_GRID:
+        raise ValueError(f"`--grid` must be at most {LARGEST_GRID} squares a side, got {config['grid_size']}.")
+    if dim % (4 * config["num_heads"]):
+        raise ValueError(f"`--heads` must divide {dim // 4}, a quarter of the width, got {config['num_heads']}.")
     return config | {
         "vocab_size": vocab_size,
         "dim": dim,
@@ -202,22 +216,35 @@ def _filled(kind: type[Model], arguments: dict[str, Any], state: dict[str, Tenso
     return model
 
 
+def _text_parts(source: str) -> dict[str, Any]:
+    """Text encoder and tokenizer of a folder, or of a name such as google/flan-t5-xl."""
+    try:
+        if not source.strip():
+            raise ValueError("it is empty")
+        encoder, tokenizer = T5EncoderModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"`--text-encoder` must be google/flan-t5-xl or a folder of a T5; {source!r} cannot be loaded as one."
+        ) from error
+    return {"text_encoder": encoder, "tokenizer": tokenizer}
+
+
 def write_folder(arguments: argparse.Namespace) -> None:
     """Convert what the command line names into `target`, a folder that `ARPipeline.from_pretrained` reads."""
     target = arguments.target
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"`{target}` must be a new or an empty folder; nothing is written over.")
+    text = None if arguments.text_encoder is None else _text_parts(arguments.text_encoder)
     parts: dict[str, Any] = {
         "transformer": convert_transformer(arguments.transformer, arguments.grid, arguments.heads)
     }
-    if arguments.vqvae:
+    if arguments.vqvae is not None:
         parts["vqvae"] = convert_vqvae(arguments.vqvae, parts["transformer"].config.grid_size)
-    if arguments.text_encoder:
-        parts["text_encoder"] = T5EncoderModel.from_pretrained(arguments.text_encoder)
-        width, wanted = parts["text_encoder"].config.d_model, parts["transformer"].config.caption_dim
+    if text:
+        width, wanted = text["text_encoder"].config.d_model, parts["transformer"].config.caption_dim
         if width != wanted:
             raise ValueError(f"`--text-encoder` must be {wanted} wide for this transformer, got one of {width}.")
-        parts["tokenizer"] = AutoTokenizer.from_pretrained(arguments.text_encoder)
+        parts |= text
     index: dict[str, Any] = {"_class_name": "ARPipeline"}
     for name, part in parts.items():
         part.save_pretrained(target / name)

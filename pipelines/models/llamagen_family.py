@@ -61,6 +61,35 @@ def _decode_janus(vqvae: JanusVQVAE, tokens: Tensor) -> Tensor:
     return vqvae.decoder(vqvae.post_quant_conv(codes.movedim(-1, 1)))
 
 
+def _check_fit(
+    transformer: LlamaGenTransformer,
+    codes: JanusCodes | PatchTokenizer | None,
+    text_encoder: T5EncoderModel | None,
+    tokenizer: PreTrainedTokenizerBase | None,
+) -> None:
+    if not isinstance(codes, JanusCodes | PatchTokenizer | None):
+        raise ValueError(f"`vqvae` must be a PatchTokenizer or a JanusVQVAE, got a {type(codes).__name__}.")
+    if not isinstance(text_encoder, T5EncoderModel | None):
+        raise ValueError(f"`text_encoder` must be a T5EncoderModel, got a {type(text_encoder).__name__}.")
+    if not isinstance(tokenizer, PreTrainedTokenizerBase | None):
+        raise ValueError(f"`tokenizer` must be a tokenizer of transformers, got a {type(tokenizer).__name__}.")
+    config = transformer.config
+    if codes is not None and len(codes.codebook()) < config.vocab_size:
+        raise ValueError(
+            f"`vqvae` must have the {config.vocab_size} codes that `transformer` draws, got {len(codes.codebook())}."
+        )
+    if text_encoder is not None and text_encoder.config.d_model != config.caption_dim:
+        raise ValueError(
+            f"`text_encoder` must be {config.caption_dim} wide, as `transformer` reads it, "
+            f"got {text_encoder.config.d_model}."
+        )
+    if text_encoder is not None and tokenizer is not None and len(tokenizer) > text_encoder.config.vocab_size:
+        raise ValueError(
+            f"`tokenizer` must have at most the {text_encoder.config.vocab_size} words that `text_encoder` knows, "
+            f"got {len(tokenizer)}."
+        )
+
+
 class LlamaGen:
     """`ImageModel` over a `LlamaGenTransformer`, a T5 encoder with its tokenizer, and a VQ tokenizer."""
 
@@ -71,8 +100,10 @@ class LlamaGen:
         text_encoder: T5EncoderModel | None,
         tokenizer: PreTrainedTokenizerBase | None,
     ) -> None:
+        """Raises ValueError, naming the component, where one does not fit the transformer."""
         self.transformer, self.text_encoder, self.tokenizer = transformer, text_encoder, tokenizer
         self.codes = JanusCodes(vqvae) if isinstance(vqvae, JanusVQVAE) else vqvae
+        _check_fit(transformer, self.codes, text_encoder, tokenizer)
 
     @property
     def patch_size(self) -> int:
@@ -134,8 +165,10 @@ class LlamaGen:
             raise ValueError(f"`{name}` must name something this model knows, got {prompt!r}{hint}.")
         if len(ids) <= room:
             return ids
+        if self._is_closed:
+            raise ValueError(f"`{name}` must have at most {room} words that this model knows, got {len(ids)}.")
         logger.warning("`%s` has %d tokens; this model reads the first %d.", name, len(ids), room)
-        return ids[:room] if self._is_closed else self.tokenizer(text, truncation=True, max_length=room).input_ids
+        return self.tokenizer(text, truncation=True, max_length=room).input_ids
 
     def _unknown(self, prompt: str) -> dict[str, list[str]]:
         """Words of the prompt that a closed vocabulary lacks -> the nearest ones it has."""

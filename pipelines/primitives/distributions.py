@@ -34,6 +34,9 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
     return (p - q).abs().sum(-1) / 2
 
 
+COLDEST = 1e-4  # temperatures below are greedy: the law is certainty, and logits over them overflow
+
+
 @dataclass(frozen=True)
 class Warp:
     """How logits become the law that is sampled. One object serves target and drafter.
@@ -57,7 +60,7 @@ class Warp:
     def soften(self, logits: Tensor) -> Tensor:
         """Probabilities [..., V] of guided logits [..., V] after temperature, before any filter."""
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if self.temperature == 0:
+        if self.temperature < COLDEST:
             best = logits.argmax(-1, keepdim=True)
             return torch.zeros_like(logits).scatter(-1, best, 1)
         return (logits / self.temperature).softmax(-1)
