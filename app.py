@@ -1,10 +1,8 @@
 """The page: a prompt, a Start button, and a picture that appears token by token. `python app.py` opens it."""
 
 import argparse
-import html
 import json
 import os
-import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -24,6 +22,7 @@ from PIL import Image
 import pipelines
 from pipelines.settings import SAMPLING, Knob, Sampling, read_defaults
 from visualize import events, grid
+from visualize.notes import not_known, note
 from visualize.style import hex_colours
 
 
@@ -39,7 +38,6 @@ KEYFRAME_SECONDS = 0.5
 PROGRESS_SECONDS = 0.5  # between two signs of life of the JSON endpoint, which are also where it can be cancelled
 HIGHEST_SEED = 2**31 - 1
 WAITING = "waiting"  # kind of a note that holds only until something happens
-OPEN_END = 10.0  # where a slider ends whose knob has no highest value
 
 SENTENCE = (
     "Each square is one token. The model draws them one by one, left to right and top to bottom, "
@@ -123,7 +121,10 @@ class Studio:
     def finish(self, text: str, notice: str) -> tuple[Any, Any, Any, Any, Any]:
         """After a run, whether it came to its end or was stopped: close its event text, decode what there is."""
         rest = "" if WAITING in notice else gr.skip(), gr.Button(interactive=True), gr.Button(interactive=False)
-        run = events.read(text) if text else None
+        try:
+            run = events.read(text) if text else None
+        except ValueError as error:
+            raise gr.Error(f"What was drawn cannot be read: {error}", print_exception=False) from error
         if run is None or run.lanes[0].reason:
             return gr.skip(), gr.skip(), *rest
         # The text comes back from a browser, which may send anything.
@@ -131,10 +132,10 @@ class Studio:
         layout = pipe.layout()
         if lane.tokens.shape != (layout.rows, layout.cols) or lane.tokens.max() >= pipe.vocabulary:
             raise gr.Error(
-                "What was drawn is not a picture of this model, so it is not decoded. Start draws a new one."
+                "What was drawn is not a picture of this model; Start draws a new one.", print_exception=False
             )
         last = portrait(pipe, lane, run.about)
-        return f"{text}E,0,{events.STOPPED}\n", last, *rest
+        return f"{text.rstrip()}\nE,0,{events.STOPPED}\n", last, *rest
 
     def decode(
         self,
@@ -163,7 +164,7 @@ class Studio:
         try:
             run = Run(self.components.result(), prompt, seed, sampling)
         except ValueError as error:
-            raise gr.Error(str(error)) from error
+            raise gr.Error(str(error), print_exception=False) from error
         lane = run.log.lanes[0]
         due = time.monotonic() + PROGRESS_SECONDS
         with closing(run.stream):
@@ -192,20 +193,6 @@ def portrait(pipe: "ARImagePipeline", lane: events.Lane, about: dict[str, Any]) 
     """The last picture of a run, without loss, transparent where nothing is drawn, with its origin inside."""
     final = grid.reveal(picture(pipe, lane), lane.tokens)
     return f"0,{lane.drawn},{grid.png_url(final, about)}"
-
-
-def note(sentence: str, kind: str = "") -> str:
-    """A sentence for the box under the prompt, `names` in it set apart; an empty one clears the box."""
-    marked = re.sub("`([^`]*)`", r"<code>\1</code>", html.escape(sentence))
-    return f'<p class="{kind}">{marked}</p>' if sentence else ""
-
-
-def not_known(unknown: dict[str, list[str]]) -> str:
-    """Which words the model does not know, and what it knows instead; empty when it knows all."""
-    if not unknown:
-        return ""
-    words = [f"“{word}”" + (f" (nearest: {', '.join(near)})" if near else "") for word, near in unknown.items()]
-    return f"Not known, so left out: {'; '.join(words)}. The rest is drawn."
 
 
 # ---- the page
@@ -248,9 +235,9 @@ LAUNCH = {
 
 def slider(knob: Knob) -> gr.Slider:
     """A knob's slider, its range and its words."""
-    high = OPEN_END if knob.high is None else knob.high
     words = {"label": knob.label, "info": knob.help, "elem_id": knob.name}
-    return gr.Slider(knob.low, high, knob.default, step=knob.step, precision=0 if knob.kind is int else None, **words)
+    whole = {"precision": 0 if knob.kind is int else None}
+    return gr.Slider(knob.low, knob.high, knob.default, step=knob.step, **whole, **words)
 
 
 def sampling_knobs(folder: Path, vocabulary: int) -> list[Knob]:
@@ -261,7 +248,8 @@ def sampling_knobs(folder: Path, vocabulary: int) -> list[Knob]:
 
 def build(folder: Path) -> gr.Blocks:
     """The whole page over one model folder. The weights load in the background; the page does not wait for them."""
-    scenes, config = (read_json(folder / name) for name in ("scenes.json", "transformer/config.json"))
+    scenes = read_json(folder / "scenes.json", ("objects", "places", "examples"))
+    config = read_json(folder / "transformer" / "config.json", ("grid_size", "vocab_size"))
     background = ThreadPoolExecutor(1)
     components = background.submit(load, folder)
     studio = Studio(components, background.submit(colours, components))
@@ -277,7 +265,8 @@ def build(folder: Path) -> gr.Blocks:
                     stop = gr.Button("Stop", interactive=False, elem_id="stop")
                 notice = gr.HTML("", js_on_load=asset("notice.js"), elem_id="notice")
             with gr.Column(elem_id="board"):
-                stage, pixels, palette = stage_parts(config["grid_size"])
+                with Stage(config["grid_size"]) as stage:
+                    pixels, palette = wire("pixels"), wire("palette")
             with gr.Column(elem_id="tune"):
                 gr.Examples([[example] for example in scenes["examples"]], [prompt], label="Examples")
                 with gr.Row(elem_id="seeds"):
@@ -302,23 +291,30 @@ def build(folder: Path) -> gr.Blocks:
     return page.queue(max_size=20)
 
 
-def stage_parts(side: int) -> tuple[gr.HTML, gr.HTML, gr.HTML]:
-    """The stage, side x side squares, and the two hidden children through which pictures and colours reach it."""
-    look = {"html_template": asset("stage.html"), "js_on_load": asset("stage.js"), "apply_default_css": False}
-    wire = {"html_template": "", "js_on_load": asset("wire.js")}
-    with gr.HTML("", elem_id="stage", rows=side, cols=side, **look) as stage:
-        pixels, palette = gr.HTML("", wire="pixels", **wire), gr.HTML("", wire="palette", **wire)
-    return stage, pixels, palette
+class Stage(gr.HTML):
+    """Where pictures appear, side x side squares. Its value is the event text; hidden children bring the rest."""
+
+    def __init__(self, side: int):
+        look = {"html_template": asset("stage.html"), "js_on_load": asset("stage.js"), "apply_default_css": False}
+        super().__init__("", elem_id="stage", rows=side, cols=side, **look)
 
 
-def read_json(path: Path) -> Any:
-    """Raises ValueError, naming the file, where there is none or it is no JSON."""
-    if not path.is_file():
-        raise ValueError(f"`model` must be a folder with {path.name}, got {str(path.parent)!r}, which has none.")
+def wire(name: str) -> gr.HTML:
+    """A hidden child through which pictures or colours reach the stage."""
+    return gr.HTML("", wire=name, html_template="", js_on_load=asset("wire.js"))
+
+
+def read_json(path: Path, entries: tuple[str, ...]) -> dict[str, Any]:
+    """Raises ValueError, naming the file, where there is none or it does not hold the entries, none of them empty."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"`model` must be a folder with a whole {path.name}, {path} is no JSON: {error}.") from error
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"`model` must be a model's folder, got {str(path)!r} that cannot be read: {error}."
+        ) from error
+    if not isinstance(found, dict) or not all(found.get(name) for name in entries):
+        raise ValueError(f"`model` must be a model's folder, got {str(path)!r} without {', '.join(entries)}.")
+    return found
 
 
 def asset(name: str) -> str:
@@ -338,7 +334,12 @@ def main() -> None:
     options.add_argument("--model", type=Path, default=EMBEDDED, help="a model folder other than the embedded one")
     options.add_argument("--open", action="store_true", help="show the page in this machine's browser")
     chosen = options.parse_args()
-    build(chosen.model).launch(server_port=chosen.port, inbrowser=chosen.open, **LAUNCH)
+    if chosen.port is not None and not 0 < chosen.port < 65536:
+        options.error(f"`port` must be a number from 1 to 65535, got {chosen.port}.")
+    try:
+        build(chosen.model).launch(server_port=chosen.port, inbrowser=chosen.open, **LAUNCH)
+    except (ValueError, OSError) as error:
+        options.error(str(error))
 
 
 if __name__ == "__main__":

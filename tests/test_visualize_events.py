@@ -95,3 +95,19 @@ def test_unknown_kinds_are_passed_over():
 def test_a_text_that_is_none_is_refused_by_its_line(text: str):
     with pytest.raises(ValueError, match=r"^Line \d is not an event of a run: .*\.$"):
         events.read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "H,2,2" + "," * 9,
+        "H,2,2,AR\nC,0,-1,3,d",
+        "H,2,2,AR\nC,-1,0,3,d",
+        "H,2,2,AR\nC,0,0,-7,d",
+        "H,2,2,AR\nR,0,0,0,nan,1",
+        "H,2,2,AR\nI," + "[" * 100_000,
+    ],
+)
+def test_a_text_that_no_run_wrote_is_refused(text: str):
+    with pytest.raises(ValueError, match="is not an event of a run"):
+        events.read(text)

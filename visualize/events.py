@@ -10,6 +10,7 @@ One event a line, its kind first; a reader passes over kinds that it does not kn
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ STOPPED = "stopped"
 DRAWN = "d"
 
 LONGEST = 256  # squares along a side; a text of more is not read
+MOST_LANES = 8
 
 
 @dataclass
@@ -95,7 +97,7 @@ def read(text: str) -> Recording:
         try:
             recording = _opened(line) if recording is None else recording
             _take(recording, line)
-        except (ValueError, IndexError, TypeError, OverflowError):
+        except (ValueError, IndexError, TypeError, OverflowError, RecursionError):
             raise ValueError(f"Line {number} is not an event of a run: {line[:60]!r}.") from None
     return recording
 
@@ -104,7 +106,8 @@ def _opened(line: str) -> Recording:
     """The empty board of an H line."""
     kind, height, width, *names = line.split(",")
     rows, cols = int(height), int(width)
-    if kind != "H" or not names or not (0 < rows <= LONGEST and 0 < cols <= LONGEST):
+    is_board = 0 < rows <= LONGEST and 0 < cols <= LONGEST and 0 < len(names) <= MOST_LANES
+    if kind != "H" or not is_board:
         raise ValueError(f"expected `H,rows,cols,lane`, got {line!r}")
     return Recording(rows, cols, names, [blank(rows, cols) for _ in names])
 
@@ -117,12 +120,20 @@ def _take(recording: Recording, line: str) -> None:
     if kind not in ("R", "C", "E"):
         return
     index, _, rest = rest.partition(",")
-    lane = recording.lanes[int(index)]
+    lane = recording.lanes[_count(index)]
     if kind == "R":
         _, _, milliseconds, passes = rest.split(",")
-        lane.milliseconds, lane.passes = float(milliseconds), int(passes)
+        if not 0 <= float(milliseconds) < math.inf:
+            raise ValueError(f"a clock cannot show {milliseconds}")
+        lane.milliseconds, lane.passes = float(milliseconds), _count(passes)
     if kind == "C":
         square, token, _ = rest.split(",")
-        lane.tokens.flat[int(square)] = int(token)
+        lane.tokens.flat[_count(square)] = _count(token)
     if kind == "E":
         lane.reason = rest
+
+
+def _count(digits: str) -> int:
+    if int(digits) < 0:
+        raise ValueError(f"expected a number of at least 0, got {digits}")
+    return int(digits)

@@ -1,0 +1,18 @@
+"""Sentences for the box under the prompt, as HTML."""
+
+import html
+import re
+
+
+def note(sentence: str, kind: str = "") -> str:
+    """A sentence for the box under the prompt, `names` in it set apart; an empty one clears the box."""
+    marked = re.sub("`([^`]*)`", r"<code>\1</code>", html.escape(sentence))
+    return f'<p class="{kind}">{marked}</p>' if sentence else ""
+
+
+def not_known(unknown: dict[str, list[str]]) -> str:
+    """Which words the model does not know, and what it knows instead; empty when it knows all."""
+    if not unknown:
+        return ""
+    words = [f"“{word}”" + (f" (nearest: {', '.join(near)})" if near else "") for word, near in unknown.items()]
+    return f"Not known, so left out: {'; '.join(words)}. The rest is drawn."
