@@ -265,7 +265,7 @@ def build(folder: Path) -> gr.Blocks:
                     stop = gr.Button("Stop", interactive=False, elem_id="stop")
                 notice = gr.HTML("", js_on_load=asset("notice.js"), elem_id="notice")
             with gr.Column(elem_id="board"):
-                with Stage(config["grid_size"]) as stage:
+                with board(config["grid_size"]) as stage:
                     pixels, palette = wire("pixels"), wire("palette")
             with gr.Column(elem_id="tune"):
                 gr.Examples([[example] for example in scenes["examples"]], [prompt], label="Examples")
@@ -291,12 +291,13 @@ def build(folder: Path) -> gr.Blocks:
     return page.queue(max_size=20)
 
 
-class Stage(gr.HTML):
-    """Where pictures appear, side x side squares. Its value is the event text; hidden children bring the rest."""
+def board(side: int) -> gr.HTML:
+    """Where pictures appear, side x side squares. Its value is the event text; hidden children bring the rest.
 
-    def __init__(self, side: int):
-        look = {"html_template": asset("stage.html"), "js_on_load": asset("stage.js"), "apply_default_css": False}
-        super().__init__("", elem_id="stage", rows=side, cols=side, **look)
+    An instance, not a subclass: of each subclass gradio writes a stub file beside the program.
+    """
+    look = {"html_template": asset("stage.html"), "js_on_load": asset("stage.js"), "apply_default_css": False}
+    return gr.HTML("", elem_id="stage", rows=side, cols=side, **look)
 
 
 def wire(name: str) -> gr.HTML:
