@@ -28,8 +28,8 @@ from torch import Tensor
 import pipelines
 from benchmarks import figures
 from benchmarks.figures import Share
-from benchmarks.record import RESULTS, Machine
-from benchmarks.run import EMBEDDED, processor
+from benchmarks.record import RESULTS, Machine, check_writable, command
+from benchmarks.run import EMBEDDED, offered, processor
 from pipelines.base import ARImagePipeline
 from pipelines.models.llamagen_family import native_dtype
 from pipelines.models.patch_tokenizer import PatchTokenizer
@@ -207,9 +207,9 @@ def measure(pipe: ARImagePipeline, options: argparse.Namespace) -> dict:
     }
     repeatable = figures.repeatability(tokenizer, TWINS, rng)
     entropy = figures.place_entropy(pipe, tokenizer, figures.fresh_scenes(FORCED_SCENES, rng))
-    offered = json.loads((options.model / "scenes.json").read_text())
+    lists = offered(options.model, "objects", "styles")
     values = (
-        len(offered["objects"]) * len(offered["styles"]),
+        len(lists["objects"]) * len(lists["styles"]),
         drawn["seen"]["object"].share,
         drawn["held_out"]["object"].share,
         drawn["all"]["place"].share,
@@ -270,6 +270,23 @@ def report(figured: dict) -> str:
     return "\n".join(lines)
 
 
+def check(options: argparse.Namespace) -> None:
+    """Raise ValueError for what would fail only after the work."""
+    if options.images < len(GROUPS):
+        raise ValueError(f"`--images` must be at least {len(GROUPS)}, got {options.images}; 40 gives a first idea.")
+    if options.seed < 0:
+        raise ValueError(f"`--seed` must be at least 0, got {options.seed}.")
+    offered(options.model, "objects", "styles")
+    if not (options.judge / "config.json").is_file():
+        raise ValueError(f"`--judge` must be the folder of a saved classifier; {options.judge} has no config.json.")
+    check_writable("--out", options.out)
+    check_writable("--keep", options.keep / "drawn.jsonl")
+    if options.sheet:
+        if options.sheet.suffix.lower() != ".png":
+            raise ValueError(f"`--sheet` must be a file that ends in .png, got {str(options.sheet)!r}.")
+        check_writable("--sheet", options.sheet)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure how well the embedded model does what a prompt says.")
     parser.add_argument("--images", type=int, default=500, help="pictures to draw, half of them of held-out pairs")
@@ -280,18 +297,13 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=scenes.CACHE / "quality", help="folder of drawn tokens")
     parser.add_argument("--sheet", type=Path, help="PNG file of the drawn pictures")
     options = parser.parse_args()
-    if options.images < len(GROUPS):
-        sys.exit(f"`--images` must be at least {len(GROUPS)}, got {options.images}; 40 gives a first idea.")
+    check(options)
     device = PartialState().device
-    try:
-        pipe = pipelines.ARPipeline.from_pretrained(options.model, dtype=native_dtype(device)).to(device)
-    except ValueError as error:
-        sys.exit(str(error))
+    pipe = pipelines.ARPipeline.from_pretrained(options.model, dtype=native_dtype(device)).to(device)
     figured = measure(pipe, options)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(figured, indent=2, ensure_ascii=False, default=dataclasses.asdict) + "\n")
     print(f"{report(figured)}\n\nWritten to {options.out}.")
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

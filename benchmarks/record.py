@@ -6,6 +6,10 @@ token, without text encoding and without turning tokens into pixels.
 
 import dataclasses
 import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +18,29 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 RESAMPLES = 2000
+
+
+def command(main: Callable[[], None]) -> None:
+    """Run a command; a ValueError ends it with its first line on stderr and status 2."""
+    try:
+        main()
+    except ValueError as error:
+        print(next(iter(str(error).splitlines()), repr(error)), file=sys.stderr)
+        sys.exit(2)
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Make the folder of the file `path` and raise ValueError where the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            if path.is_dir() or not os.access(path, os.W_OK):
+                raise PermissionError("no file that may be written over")
+        else:
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ValueError(f"`{option}` must be a file that can be written; {str(path)!r} is not ({reason}).") from error
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.record import RESULTS, Interval, MethodRecord, RaceRecord, load
+from benchmarks.record import RESULTS, Interval, MethodRecord, RaceRecord, command, load
 
 
 README = Path(__file__).parent.parent / "README.md"
@@ -89,9 +90,17 @@ def goals(path: Path) -> str:
 
 def measured(folder: Path) -> str:
     """Markdown for every record in a folder: races first, then the model's pictures."""
-    parts = [table(load(path)) for path in sorted(folder.glob("run-*.json"))]
-    parts += [goals(path) for path in folder.glob("quality.json")]
+    parts = [printed(path, lambda path: table(load(path)), "run") for path in sorted(folder.glob("run-*.json"))]
+    parts += [printed(path, goals, "quality") for path in folder.glob("quality.json")]
     return "\n".join(parts) or NOTHING
+
+
+def printed(path: Path, form: Callable[[Path], str], module: str) -> str:
+    """A record as Markdown. Raises ValueError, which names the file, where it is not what `module` writes."""
+    try:
+        return form(path)
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"`{path}` is not a record of benchmarks.{module}; measure again or remove it.") from error
 
 
 def render(readme: str, folder: Path) -> str:
@@ -105,6 +114,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Print the committed records in the README.")
     parser.add_argument("--check", action="store_true", help="change nothing, fail where the README differs")
     check = parser.parse_args().check
+    if not README.is_file():
+        raise ValueError(f"`{README}` must be the README with the marker lines; there is no such file.")
     readme = README.read_text()
     wanted = render(readme, RESULTS)
 
@@ -115,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

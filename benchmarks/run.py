@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from accelerate import PartialState
 
 import pipelines
 from benchmarks.forwards import Forwards
-from benchmarks.record import RESULTS, Machine, MethodRecord, RaceRecord, interval
+from benchmarks.record import RESULTS, Machine, MethodRecord, RaceRecord, check_writable, command, interval
 from benchmarks.report import table
 from pipelines.base import ARImagePipeline
 from pipelines.models.llamagen_family import native_dtype
@@ -152,13 +151,25 @@ def example_prompts(folder: Path, images: int) -> list[str]:
     """As many prompts as images, the model's own examples in turn. Raises ValueError where it has none."""
     if images < 1:
         raise ValueError(f"`--images` must be at least 1, got {images}; 8 gives a usable interval.")
-    scenes = folder / "scenes.json"
-    if not scenes.exists():
+    return list(itertools.islice(itertools.cycle(offered(folder, "examples")["examples"]), images))
+
+
+def offered(folder: Path, *names: str) -> dict[str, list]:
+    """The named lists of a model's scenes.json. Raises ValueError where there is no such file or list."""
+    path = folder / "scenes.json"
+    if not path.is_file():
         raise ValueError(
             f"`--model` must be a folder with a scenes.json, which names example prompts; {folder} has none."
         )
-    examples = json.loads(scenes.read_text())["examples"]
-    return list(itertools.islice(itertools.cycle(examples), images))
+    try:
+        held = json.loads(path.read_text())
+    except ValueError:
+        held = None
+    lists = {name: held.get(name) if isinstance(held, dict) else None for name in names}
+    for name, values in lists.items():
+        if not (isinstance(values, list) and values and all(isinstance(value, str) for value in values)):
+            raise ValueError(f"`{path}` must be a JSON object whose {name!r} is a list of at least one text.")
+    return lists
 
 
 def main() -> None:
@@ -169,15 +180,14 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=EMBEDDED, help="a model folder")
     parser.add_argument("--out", type=Path, help="JSON file; benchmarks/results/run-METHODS.json if not given")
     options = parser.parse_args()
-    try:
-        names = checked_methods(options.methods)
-        record = measure(options.model, names, example_prompts(options.model, options.images), options.seed)
-    except ValueError as error:
-        sys.exit(str(error))
+    names = checked_methods(options.methods)
+    prompts = example_prompts(options.model, options.images)
     out = options.out or RESULTS / f"run-{'-'.join(names)}.json"
+    check_writable("--out", out)
+    record = measure(options.model, names, prompts, options.seed)
     record.save(out)
     print(f"{table(record)}\nWritten to {out}.")
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

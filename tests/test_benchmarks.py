@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +77,14 @@ def race() -> RaceRecord:
     )
 
 
+def assert_refused(main: Callable[[], None], message: str, capsys: pytest.CaptureFixture) -> None:
+    """The command ends with status 2 and one line on stderr that holds `message`."""
+    with pytest.raises(SystemExit) as ended:
+        record.command(main)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and message in said and said.count("\n") == 1, said
+
+
 def test_interval_of_equal_values_is_a_point():
     assert interval([2.0, 2.0, 2.0]) == record.Interval(2.0, 2.0, 2.0)
 
@@ -99,6 +108,27 @@ def test_a_foreign_file_is_refused_in_one_sentence(tmp_path: Path, content: str)
     path.write_text(content)
     with pytest.raises(ValueError, match="`run-ar.json` is not a record of benchmarks.run"):
         record.load(path)
+
+
+@pytest.mark.parametrize("name", ["run-a.json", "quality.json"])
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"goals": 1}', "\xff"])
+def test_a_foreign_record_is_named_and_the_readme_stays(tmp_path: Path, monkeypatch, capsys, name: str, content: str):
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- measured: by hand -->\n<!-- /measured -->\n")
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(report, "README", readme)
+    monkeypatch.setattr(sys, "argv", ["report"])
+    assert_refused(report.main, f"`{tmp_path / name}` is not a record of benchmarks.", capsys)
+    assert readme.read_text() == "<!-- measured: by hand -->\n<!-- /measured -->\n"
+
+
+def test_report_refuses_a_readme_without_markers_or_none(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "README", tmp_path / "README.md")
+    monkeypatch.setattr(sys, "argv", ["report"])
+    assert_refused(report.main, "there is no such file", capsys)
+    (tmp_path / "README.md").write_text("no lines here")
+    assert_refused(report.main, "lacks the lines", capsys)
 
 
 def test_report_states_machine_date_and_every_method(tmp_path: Path):
@@ -226,13 +256,21 @@ def test_a_run_writes_a_record_and_prints_its_table(folder: Path, tmp_path: Path
         (["--methods", "xyz"], "`--methods` has no 'xyz'; there are ar"),
         (["--images", "0"], "`--images` must be at least 1, got 0"),
         (["--model", "/nowhere"], "/nowhere has none"),
+        (["--out", "/dev/null/run.json"], "`--out` must be a file that can be written; '/dev/null/run.json' is not"),
+        (["--out", "/"], "`--out` must be a file that can be written; '/' is not"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(folder: Path, monkeypatch, arguments: list[str], message: str):
+def test_bad_input_is_refused_before_the_race(folder: Path, monkeypatch, capsys, arguments: list[str], message: str):
+    monkeypatch.delattr(run, "measure")
     monkeypatch.setattr(sys, "argv", ["run", "--model", str(folder), *arguments])
-    with pytest.raises(SystemExit) as ended:
-        run.main()
-    assert message in ended.value.code and "\n" not in ended.value.code
+    assert_refused(run.main, message, capsys)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"examples": []}', '{"examples": [1]}'])
+def test_a_foreign_scenes_file_is_named(tmp_path: Path, monkeypatch, capsys, content: str):
+    (tmp_path / "scenes.json").write_text(content)
+    monkeypatch.setattr(sys, "argv", ["run", "--model", str(tmp_path)])
+    assert_refused(run.main, f"`{tmp_path / 'scenes.json'}` must be a JSON object whose 'examples'", capsys)
 
 
 def test_short_names_are_words_joined_by_hyphens(monkeypatch):

@@ -212,6 +212,19 @@ def without_heads(folder: Path) -> str:
     return f"--transformer {write_released(folder)[0]} --grid 4"
 
 
+def a_text_file(folder: Path, content: str = "Hello, this is no checkpoint.\n") -> str:
+    (folder / "notes.pt").write_text(content)
+    return f"--transformer {folder / 'notes.pt'} --grid 4"
+
+
+def an_empty_object(folder: Path) -> str:
+    return a_text_file(folder, "{}\n")
+
+
+def with_options(options: str) -> Callable[[Path], str]:
+    return lambda folder: f"--transformer {write_released(folder)[0]} --grid 4 --heads 2 {options}"
+
+
 def a_transformer_as_tokenizer(folder: Path) -> str:
     path = write_released(folder)[0]
     return f"--transformer {path} --grid 4 --heads 2 --vqvae {path}"
@@ -232,6 +245,16 @@ def a_transformer_as_tokenizer(folder: Path) -> str:
         (nothing_there, "there is no such file"),
         (without_grid, "`--grid` must be given"),
         (without_heads, "`--heads` must be given"),
+        (a_text_file, "must be a whole checkpoint"),
+        (an_empty_object, "must be a whole checkpoint"),
+        (with_options("--heads 0"), "`--heads` must be a whole number from 1, got 0"),
+        (with_options("--heads -2"), "`--heads` must be a whole number from 1, got -2"),
+        (with_options("--heads 3"), "`--heads` must divide 8"),
+        (with_options("--grid 0"), "`--grid` must be a whole number from 1, got 0"),
+        (with_options("--grid -4"), "`--grid` must be a whole number from 1, got -4"),
+        (with_options("--grid 100000"), "`--grid` must be at most 128 squares a side, got 100000"),
+        (with_options("--text-encoder /nowhere/t5"), "`--text-encoder` must be google/flan-t5-xl or a folder"),
+        (with_options("--text-encoder="), "`--text-encoder` must be google/flan-t5-xl or a folder"),
         (a_transformer_as_tokenizer, "is not LlamaGen's VQ tokenizer"),
     ],
 )

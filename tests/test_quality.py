@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tiny import components
 
 from benchmarks import figures, quality
 from benchmarks.figures import wilson
+from benchmarks.record import command
 from pipelines import ARPipeline
 from pipelines.models.patch_tokenizer import PatchTokenizer
 from pipelines.models.scene_classifier import SceneClassifier
@@ -192,6 +194,43 @@ def test_the_shipped_classifier_stands_alone_and_is_small():
     assert judge.config.place_names == list(scenes.PLACE_NAMES)
     assert sum(path.stat().st_size for path in quality.JUDGE.iterdir()) < 1.3e6
     assert "/" not in json.loads((quality.JUDGE / "config.json").read_text())["_name_or_path"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"objects": ["dog"], "styles": 1}'])
+def test_a_foreign_scenes_file_is_named(tmp_path: Path, monkeypatch, capsys, content: str):
+    (tmp_path / "scenes.json").write_text(content)
+    assert_refused(
+        ["--model", str(tmp_path)], f"`{tmp_path / 'scenes.json'}` must be a JSON object", monkeypatch, capsys
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "/nowhere"], "`--model` must be a folder with a scenes.json"),
+        (["--images", "1"], "`--images` must be at least 2"),
+        (["--seed", "-1"], "`--seed` must be at least 0"),
+        (["--judge", "/nowhere"], "`--judge` must be the folder of a saved classifier"),
+        (["--out", "/"], "`--out` must be a file that can be written"),
+        (["--keep", "/dev/null"], "`--keep` must be a file that can be written"),
+        (["--sheet", "sheet.xyz"], "`--sheet` must be a file that ends in .png"),
+    ],
+)
+def test_bad_input_is_refused_before_the_work(tmp_path: Path, monkeypatch, capsys, arguments: list[str], message: str):
+    lists = {"objects": ["dog"], "styles": ["3d"]}
+    (tmp_path / "scenes.json").write_text(json.dumps(lists))
+    free = ["--model", str(tmp_path), "--out", str(tmp_path / "out.json"), "--keep", str(tmp_path / "kept")]
+    assert_refused([*free, *arguments], message, monkeypatch, capsys)
+
+
+def assert_refused(arguments: list[str], message: str, monkeypatch, capsys) -> None:
+    """The command ends with status 2 and one line on stderr, before it loads anything."""
+    monkeypatch.delattr(quality, "measure")
+    monkeypatch.setattr(sys, "argv", ["quality", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command(quality.main)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and message in said and said.count("\n") == 1, said
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, T5EncoderModel
 
 from pipelines.models.llamagen import LlamaGenTransformer
 from pipelines.models.patch_tokenizer import PatchTokenizer
-from training import scenes
+from training import command, new_folder, saved_folder, saved_model, scenes
 
 
 INDEX = {
@@ -30,9 +30,13 @@ EXAMPLES = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokenizer", type=Path, default=scenes.CACHE / "tokenizer", help="PatchTokenizer to ship")
-    parser.add_argument("--model", type=Path, default=scenes.CACHE / "transformer", help="folder of train_transformer")
-    parser.add_argument("--out", type=Path, default=Path("assets/emoji-scenes"))
+    parser.add_argument(
+        "--tokenizer", type=saved_folder, default=str(scenes.CACHE / "tokenizer"), help="PatchTokenizer to ship"
+    )
+    parser.add_argument(
+        "--model", type=saved_model, default=str(scenes.CACHE / "transformer"), help="folder of train_transformer"
+    )
+    parser.add_argument("--out", type=new_folder, default=Path("assets/emoji-scenes"))
     args = parser.parse_args()
 
     vqvae = PatchTokenizer.from_pretrained(args.tokenizer)
@@ -52,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

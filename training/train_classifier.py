@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pipelines.models.patch_tokenizer import PatchTokenizer
 from pipelines.models.scene_classifier import Reading, SceneClassifier
-from training import scenes
+from training import command, new_folder, positive_float, positive_int, saved_folder, scenes
 
 
 NOTHING = "none"  # the name of an empty place's object
@@ -82,14 +82,18 @@ def save(model: SceneClassifier, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=12.0)
-    parser.add_argument("--tokenizer", type=Path, default=EMBEDDED / "vqvae", help="folder of a saved tokenizer")
-    parser.add_argument("--resume", type=Path, help="folder of a saved classifier to go on from")
-    parser.add_argument("--out", type=Path, default=scenes.CACHE / "classifier")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--minutes", type=positive_float, default=12.0)
+    parser.add_argument(
+        "--tokenizer", type=saved_folder, default=str(EMBEDDED / "vqvae"), help="folder of a saved tokenizer"
+    )
+    parser.add_argument("--resume", type=saved_folder, help="folder of a saved classifier to go on from")
+    parser.add_argument("--out", type=new_folder, default=scenes.CACHE / "classifier")
+    parser.add_argument("--batch", type=positive_int, default=32)
+    parser.add_argument("--lr", type=positive_float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if args.batch < 2:
+        parser.error("argument --batch: must be at least 2, one half are fresh scenes, one half reconstructed ones.")
 
     accelerator = Accelerator()
     torch.manual_seed(args.seed)
@@ -140,4 +144,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

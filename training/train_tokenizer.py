@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from pipelines.models.patch_tokenizer import PatchTokenizer
-from training import scenes
+from training import command, new_folder, positive_float, positive_int, saved_folder, scenes
 
 
 def batch(rng: np.random.Generator, size: int) -> Tensor:
@@ -86,12 +86,12 @@ def save(model: PatchTokenizer, folder: Path, probe: Tensor) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--resume", type=Path, help="folder of a saved tokenizer to go on from")
+    parser.add_argument("--minutes", type=positive_float, default=30.0)
+    parser.add_argument("--resume", type=saved_folder, help="folder of a saved tokenizer to go on from")
     parser.add_argument("--freeze_codes", action="store_true", help="train the decoder alone")
-    parser.add_argument("--out", type=Path, default=scenes.CACHE / "tokenizer")
-    parser.add_argument("--batch", type=int, default=12)
-    parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--out", type=new_folder, default=scenes.CACHE / "tokenizer")
+    parser.add_argument("--batch", type=positive_int, default=12)
+    parser.add_argument("--lr", type=positive_float, default=1.5e-3)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
@@ -141,4 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

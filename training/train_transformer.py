@@ -25,7 +25,17 @@ from pipelines.models.patch_tokenizer import PatchTokenizer
 from pipelines.primitives.chance import Chance
 from pipelines.primitives.distributions import Warp
 from pipelines.primitives.tree import EMPTY
-from training import scenes, words
+from training import (
+    command,
+    fraction,
+    new_folder,
+    positive_float,
+    positive_int,
+    saved_folder,
+    saved_model,
+    scenes,
+    words,
+)
 from training.muon import Muon
 
 
@@ -235,16 +245,16 @@ def fixed_sets(vq: PatchTokenizer, text: PreTrainedTokenizerFast, size: int) -> 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    folder = scenes.CACHE / "tokenizer"
-    parser.add_argument("--minutes", type=float, default=120.0)
-    parser.add_argument("--tokenizer", type=Path, default=folder, help="folder of the PatchTokenizer")
-    parser.add_argument("--resume", type=Path, help="folder of a saved model to go on from")
-    parser.add_argument("--out", type=Path, default=scenes.CACHE / "transformer")
-    parser.add_argument("--layers", type=int, help=f"default: those of the saved model, {LAYERS} for a new one")
-    parser.add_argument("--dim", type=int, default=256)
-    parser.add_argument("--batch", type=int, default=8, help="pictures a step and process")
-    parser.add_argument("--lr_scale", type=float, default=1.0)
-    parser.add_argument("--decay_from", type=float, default=0.5, help="share of the time after which the rate falls")
+    folder = str(scenes.CACHE / "tokenizer")
+    parser.add_argument("--minutes", type=positive_float, default=120.0)
+    parser.add_argument("--tokenizer", type=saved_folder, default=folder, help="folder of the PatchTokenizer")
+    parser.add_argument("--resume", type=saved_model, help="folder of a saved model to go on from")
+    parser.add_argument("--out", type=new_folder, default=scenes.CACHE / "transformer")
+    parser.add_argument("--layers", type=positive_int, help=f"default: as the saved model, {LAYERS} for a new one")
+    parser.add_argument("--dim", type=positive_int, default=256)
+    parser.add_argument("--batch", type=positive_int, default=8, help="pictures a step and process")
+    parser.add_argument("--lr_scale", type=positive_float, default=1.0)
+    parser.add_argument("--decay_from", type=fraction, default=0.5, help="share of the time before the rate falls")
     parser.add_argument("--text_rope", choices=("zero", "identity"), default="zero")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
@@ -299,4 +309,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)
