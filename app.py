@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
@@ -22,7 +22,7 @@ from PIL import Image
 import pipelines
 from pipelines.settings import SAMPLING, Knob, Sampling, read_defaults
 from visualize import events, grid
-from visualize.notes import not_known, note
+from visualize.notes import not_known, note, offer
 from visualize.style import hex_colours
 
 
@@ -73,13 +73,31 @@ class Run:
         header = self.stream.trace.header
         self.about = {"prompt": prompt, "seed": seed, "method": header.method, "settings": header.settings}
         self.log = events.EventLog(self.stream.trace.layout, ["AR"], self.about)
+        self.lane = self.log.lanes[0]
+
+    def advance(self, seconds: float) -> bool:
+        """Draw for so long, one square at least; whether there may be more to draw."""
+        until = time.monotonic() + seconds
+        for step in self.stream:
+            self.log.add(0, step)
+            if time.monotonic() >= until:
+                return True
+        return False
 
 
 class Studio:
-    """What a page can ask for. A run lives in the generator that shows it: who stops reading stops the drawing."""
+    """What a page can ask for. A run lives in the generator that shows it: who stops reading stops the drawing.
 
-    def __init__(self, components: "Future[dict[str, Any]]", palette: "Future[str]"):
-        self.components, self.palette = components, palette
+    worker: the one thread in which all model work is done. OpenMP keeps threads for every thread that calls it, and
+    two such teams hinder each other: on 2 cores a token then takes 5.1 ms instead of 2.3, even one after the other.
+    """
+
+    def __init__(self, worker: ThreadPoolExecutor, components: "Future[dict[str, Any]]", palette: "Future[str]"):
+        self.worker, self.components, self.palette = worker, components, palette
+
+    def work(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a task, done by the worker."""
+        return self.worker.submit(task, *arguments).result()
 
     def ready(self) -> str:
         """The palette, as soon as there is one; until then squares are grey."""
@@ -91,32 +109,27 @@ class Studio:
             yield gr.skip(), gr.skip(), note("The model is being loaded. This takes a few seconds.", WAITING)
             wait([self.components], timeout=MESSAGE_SECONDS)
         try:
-            run = Run(self.components.result(), prompt, seed, dict(zip(Sampling().knobs(), sampling)))
+            run = self.work(Run, self.components.result(), prompt, seed, dict(zip(Sampling().knobs(), sampling)))
         except (ValueError, OSError) as error:
             yield gr.skip(), gr.skip(), note(str(error), "bad")
             return
         yield run.log.text, "", note(not_known(run.stream.unknown), "warn")
         try:
             with closing(run.stream):
-                yield from self._steps(run)
+                yield from self._messages(run)
         except (RuntimeError, MemoryError) as error:
             run.log.end(0, f"The run broke off: {error} What is drawn stays; Start tries again.")
             yield run.log.text, gr.skip(), gr.skip()
 
-    def _steps(self, run: Run) -> Iterator[tuple[Any, Any, Any]]:
-        """A message for the page whenever one is due. Nothing here is on the clock, which stands between two steps."""
-        message = keyframe = time.monotonic()
-        for step in run.stream:
-            run.log.add(0, step)
-            now = time.monotonic()
-            if now < message + MESSAGE_SECONDS:
-                continue
-            is_due = now >= keyframe + KEYFRAME_SECONDS
-            yield run.log.text, still(run.pipe, run.log.lanes[0]) if is_due else gr.skip(), gr.skip()
-            message = time.monotonic()
-            keyframe = message if is_due else keyframe
+    def _messages(self, run: Run) -> Iterator[tuple[Any, Any, Any]]:
+        """What the page hears of a run, ten times a second. The run's clock stands between two steps."""
+        keyframe = time.monotonic()
+        while self.work(run.advance, MESSAGE_SECONDS):
+            is_due = time.monotonic() >= keyframe + KEYFRAME_SECONDS
+            keyframe = time.monotonic() if is_due else keyframe
+            yield run.log.text, self.work(still, run.pipe, run.lane) if is_due else gr.skip(), gr.skip()
         run.log.end(0, events.DONE)
-        yield run.log.text, portrait(run.pipe, run.log.lanes[0], run.about), gr.skip()
+        yield run.log.text, self.work(portrait, run.pipe, run.lane, run.about), gr.skip()
 
     def finish(self, text: str, notice: str) -> tuple[Any, Any, Any, Any, Any]:
         """After a run, whether it came to its end or was stopped: close its event text, decode what there is."""
@@ -134,7 +147,7 @@ class Studio:
             raise gr.Error(
                 "What was drawn is not a picture of this model; Start draws a new one.", print_exception=False
             )
-        last = portrait(pipe, lane, run.about)
+        last = self.work(portrait, pipe, lane, run.about)
         return f"{text.rstrip()}\nE,0,{events.STOPPED}\n", last, *rest
 
     def decode(
@@ -162,18 +175,14 @@ class Studio:
         chosen = {"guidance_scale": guidance_scale, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         sampling = {name: value for name, value in chosen.items() if value is not None}
         try:
-            run = Run(self.components.result(), prompt, seed, sampling)
+            run = self.work(Run, self.components.result(), prompt, seed, sampling)
         except ValueError as error:
             raise gr.Error(str(error), print_exception=False) from error
-        lane = run.log.lanes[0]
-        due = time.monotonic() + PROGRESS_SECONDS
         with closing(run.stream):
-            for step in run.stream:
-                run.log.add(0, step)
-                if time.monotonic() >= due:
-                    yield {"drawn": lane.drawn}
-                    due = time.monotonic() + PROGRESS_SECONDS
-        counts = {"tokens": lane.tokens.tolist(), "seconds": run.stream.trace.seconds, "nfe": run.stream.trace.nfe}
+            while self.work(run.advance, PROGRESS_SECONDS):
+                yield {"drawn": run.lane.drawn}
+        trace = run.stream.trace
+        counts = {"tokens": run.lane.tokens.tolist(), "seconds": trace.seconds, "nfe": trace.nfe}
         yield counts | run.about | {"unknown_words": run.stream.unknown}
 
 
@@ -194,8 +203,6 @@ def portrait(pipe: "ARImagePipeline", lane: events.Lane, about: dict[str, Any]) 
     final = grid.reveal(picture(pipe, lane), lane.tokens)
     return f"0,{lane.drawn},{grid.png_url(final, about)}"
 
-
-# ---- the page
 
 # Runs in the browser at once, before the server answers; keyboard users land on Stop, not nowhere.
 ON_START = f"""() => {{
@@ -250,9 +257,9 @@ def build(folder: Path) -> gr.Blocks:
     """The whole page over one model folder. The weights load in the background; the page does not wait for them."""
     scenes = read_json(folder / "scenes.json", ("objects", "places", "examples"))
     config = read_json(folder / "transformer" / "config.json", ("grid_size", "vocab_size"))
-    background = ThreadPoolExecutor(1)
-    components = background.submit(load, folder)
-    studio = Studio(components, background.submit(colours, components))
+    worker = ThreadPoolExecutor(1)
+    components = worker.submit(load, folder)
+    studio = Studio(worker, components, worker.submit(colours, components))
     with gr.Blocks(title="Draftboard", analytics_enabled=False, fill_width=False) as page:
         gr.HTML(f"<h1>Draftboard</h1><p>{SENTENCE}</p>", elem_id="title")
         with gr.Row(elem_id="desk"):
@@ -275,7 +282,7 @@ def build(folder: Path) -> gr.Blocks:
                 with gr.Accordion("Sampling", open=False):
                     sliders = [slider(knob) for knob in sampling_knobs(folder, config["vocab_size"])]
                 with gr.Accordion("What it can draw", open=False):
-                    gr.Markdown(vocabulary(scenes), elem_id="words")
+                    gr.Markdown(offer(scenes), elem_id="words")
 
         start = [go.click, prompt.submit]
         model = {"concurrency_id": "model", "concurrency_limit": 1}
@@ -321,11 +328,6 @@ def read_json(path: Path, entries: tuple[str, ...]) -> dict[str, Any]:
 def asset(name: str) -> str:
     """A text file of the page."""
     return (ASSETS / name).read_text(encoding="utf-8")
-
-
-def vocabulary(scenes: dict[str, Any]) -> str:
-    """What the model was taught, as Markdown."""
-    return f"**Objects**: {', '.join(scenes['objects'])}\n\n**Places**: {', '.join(scenes['places'].values())}"
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import base64
 import io
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from visualize import events
 
 PROMPT = "a panda on snow"
 SEED = 7
+WORKER = ThreadPoolExecutor(1)
 SAMPLING = (2.0, 1.0, 0, 1.0)  # guidance, temperature, top-k, top-p
 SCENES = {"objects": ["panda", "cat"], "places": {"snow": "on snow"}, "styles": ["3d"], "examples": [PROMPT, "a cat"]}
 
@@ -46,7 +47,7 @@ def model(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def studio(model: dict[str, Any]) -> app.Studio:
-    return app.Studio(held(model), Future())
+    return app.Studio(WORKER, held(model), Future())
 
 
 def held(value: Any) -> Future:
@@ -227,20 +228,20 @@ def test_weights_that_do_not_load_are_named(tmp_path: Path):
     with pytest.raises(ValueError) as raised:
         app.load(tmp_path)
     broken.set_exception(raised.value)
-    (notice,) = notes(list(app.Studio(broken, Future()).draw(PROMPT, SEED, *SAMPLING)))
+    (notice,) = notes(list(app.Studio(WORKER, broken, Future()).draw(PROMPT, SEED, *SAMPLING)))
     assert "model_index.json" in notice
 
 
 def test_a_run_waits_for_the_weights(model: dict[str, Any]):
     later = Future()
-    drawing = app.Studio(later, Future()).draw(PROMPT, SEED, *SAMPLING)
+    drawing = app.Studio(WORKER, later, Future()).draw(PROMPT, SEED, *SAMPLING)
     assert app.WAITING in next(drawing)[2], "the visitor is told at once, and can stop"
     later.set_result(model)
     assert events.read(texts(list(drawing))[-1]).lanes[0].reason == events.DONE
 
 
 def test_the_page_gets_a_colour_for_every_code(model: dict[str, Any]):
-    studio = app.Studio(held(model), held(app.colours(held(model))))
+    studio = app.Studio(WORKER, held(model), held(app.colours(held(model))))
     assert len(studio.ready()) == 6 * tiny.VOCAB
 
 

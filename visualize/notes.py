@@ -1,7 +1,8 @@
-"""Sentences for the box under the prompt, as HTML."""
+"""Sentences of the page."""
 
 import html
 import re
+from typing import Any
 
 
 def note(sentence: str, kind: str = "") -> str:
@@ -16,3 +17,8 @@ def not_known(unknown: dict[str, list[str]]) -> str:
         return ""
     words = [f"“{word}”" + (f" (nearest: {', '.join(near)})" if near else "") for word, near in unknown.items()]
     return f"Not known, so left out: {'; '.join(words)}. The rest is drawn."
+
+
+def offer(scenes: dict[str, Any]) -> str:
+    """What the model was taught, as Markdown. scenes: "objects", and "places" with the words that go with them."""
+    return f"**Objects**: {', '.join(scenes['objects'])}\n\n**Places**: {', '.join(scenes['places'].values())}"
