@@ -37,6 +37,7 @@ MESSAGE_SECONDS = 0.1  # at most ten messages a second to the page; it spreads t
 KEYFRAME_SECONDS = 0.5
 PROGRESS_SECONDS = 0.5  # between two signs of life of the JSON endpoint, which are also where it can be cancelled
 HIGHEST_SEED = 2**31 - 1
+THREADS = max(1, torch.get_num_threads() - 1)  # for the worker; server and browser need a core, or OpenMP stalls
 WAITING = "waiting"  # kind of a note that holds only until something happens
 
 SENTENCE = (
@@ -257,7 +258,7 @@ def build(folder: Path) -> gr.Blocks:
     """The whole page over one model folder. The weights load in the background; the page does not wait for them."""
     scenes = read_json(folder / "scenes.json", ("objects", "places", "examples"))
     config = read_json(folder / "transformer" / "config.json", ("grid_size", "vocab_size"))
-    worker = ThreadPoolExecutor(1)
+    worker = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(THREADS,))
     components = worker.submit(load, folder)
     studio = Studio(worker, components, worker.submit(colours, components))
     with gr.Blocks(title="Draftboard", analytics_enabled=False, fill_width=False) as page:
