@@ -148,7 +148,7 @@ class Studio:
             raise gr.Error(
                 "What was drawn is not a picture of this model; Start draws a new one.", print_exception=False
             )
-        last = self.work(portrait, pipe, lane, run.about)
+        last = self.work(portrait, pipe, lane, run.about) if lane.drawn else gr.skip()
         return f"{text.rstrip()}\nE,0,{events.STOPPED}\n", last, *rest
 
     def decode(
@@ -189,8 +189,8 @@ class Studio:
 
 @torch.inference_mode()
 def picture(pipe: "ARImagePipeline", lane: events.Lane) -> Image.Image:
-    """A lane's squares, decoded; a stand-in where none is drawn."""
-    latents = torch.from_numpy(lane.tokens).long()[None].to(pipe.device)
+    """A lane's squares, decoded; below the drawn ones they go on, so that the edge does not bleed."""
+    latents = torch.from_numpy(grid.extend(lane.tokens)).long()[None].to(pipe.device)
     return pipe.image_processor.postprocess(pipe.decode_latents(latents), output_type="pil")[0]
 
 

@@ -18,8 +18,8 @@ let about = {};
 let palette = [];
 let frame = 0; // pending animation frame, 0 for none
 let lastFrame = 0;
-let lastSaid = 0;
-let lastHeard = 0;
+let lastSpoken = 0; // when a screen reader last had a sentence
+let lastHeard = 0; // when the server last sent something
 let lost = false; // the server does not answer
 
 // ---- events -> state
@@ -146,10 +146,8 @@ function speak(now) {
     broken: `BROKE OFF AT ${drawn}/${total}`,
     lost: `CONNECTION LOST AT ${drawn}/${total}`,
   }[is];
-  if (!changed && now - lastSaid < SPEAK_MS) return;
-  lastSaid = now;
   const row = Math.min(lane.rows, Math.floor(drawn / lane.cols) + 1);
-  stage.querySelector(".says").textContent = {
+  const sentence = {
     empty: "",
     live: `Drawing row ${row} of ${lane.rows}.`,
     done: "All squares are drawn.",
@@ -157,6 +155,10 @@ function speak(now) {
     broken: lane.reason,
     lost: "The server does not answer. What is drawn stays; load the page anew to go on.",
   }[is];
+  stage.querySelector(".says").textContent = sentence;
+  if (!changed && now - lastSpoken < SPEAK_MS) return;
+  lastSpoken = now;
+  stage.querySelector(".heard").textContent = sentence;
 }
 
 // ---- one frame

@@ -158,6 +158,11 @@ def test_a_stopped_run_keeps_its_partial_picture(studio: app.Studio, monkeypatch
     assert (go.interactive, stop.interactive) == (True, False)
 
 
+def test_a_run_that_is_stopped_before_its_first_square_ends_too(studio: app.Studio):
+    ended, pixels, *_ = studio.finish(next(studio.draw(PROMPT, SEED, *SAMPLING))[0], "")
+    assert (events.read(ended).lanes[0].reason, pixels) == (events.STOPPED, gr.skip())
+
+
 def test_finish_leaves_a_finished_picture_alone(studio: app.Studio):
     text = texts(list(studio.draw(PROMPT, SEED, *SAMPLING)))[-1]
     for ended in (text, ""):

@@ -36,6 +36,19 @@ def test_a_grid_drawn_twice_gives_the_same_pixels():
     assert grid.squares(PARTIAL, PALETTE, 4).tobytes() == grid.squares(PARTIAL, PALETTE, 4).tobytes()
 
 
+@pytest.mark.parametrize(
+    ("tokens", "whole"),
+    [
+        ([[1, 2, -1], [-1, -1, -1]], [[1, 2, 2], [1, 2, 2]]),
+        ([[1, 2, 3], [-1, -1, -1]], [[1, 2, 3], [1, 2, 3]]),
+        ([[1, 2, 3], [4, -1, -1]], [[1, 2, 3], [4, 2, 3]]),
+        ([[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]),
+    ],
+)
+def test_a_hole_repeats_the_token_above(tokens: list, whole: list):
+    assert grid.extend(np.array(tokens)).tolist() == whole
+
+
 def test_reveal_shows_decoded_pixels_of_drawn_squares_only():
     decoded = Image.new("RGB", (16, 16), (9, 8, 7))
     shown = np.array(grid.reveal(decoded, PARTIAL))

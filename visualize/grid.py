@@ -25,6 +25,20 @@ def squares(tokens: np.ndarray, palette: np.ndarray, side: int) -> Image.Image:
     return Image.fromarray(colours.repeat(side, axis=0).repeat(side, axis=1))
 
 
+def extend(tokens: np.ndarray) -> np.ndarray:
+    """The grid without holes, for a decoder that looks beyond each square: a hole repeats the token above it.
+
+    tokens: [h, w], the first drawn row by row, -1 after them, one at least drawn.
+    """
+    row, col = divmod(int((tokens >= 0).sum()), tokens.shape[1])
+    assert row or col, "no token to repeat"
+    whole = tokens.copy()
+    if row < len(tokens):
+        whole[row, col:] = tokens[row - 1, col:] if row else tokens[row, col - 1]
+        whole[row + 1 :] = whole[row]
+    return whole
+
+
 def reveal(picture: Image.Image, tokens: np.ndarray) -> Image.Image:
     """A decoded picture, transparent where no token is yet: there the decoder saw a stand-in. RGBA.
 
