@@ -2,6 +2,7 @@
 # make test      lint and quick tests
 # make test-all  the slow tests too
 # make train     retrain the embedded model
+# make traces    record the race that the page opens with
 #
 # Each target first sets up .venv; a second run finds it ready and installs nothing.
 
@@ -20,7 +21,7 @@ HAS_SCREEN := $(or $(DISPLAY),$(WAYLAND_DISPLAY),$(filter Darwin,$(shell uname))
 # Tests reach no network: no model hub, no usage statistics.
 OFFLINE := HF_HUB_OFFLINE=1 GRADIO_ANALYTICS_ENABLED=False
 
-.PHONY: demo test test-all lint train
+.PHONY: demo test test-all lint train traces
 
 demo: $(VENV)/.ready
 	$(RUN) app.py $(if $(PORT),--port $(PORT)) $(if $(HAS_SCREEN),--open)
@@ -43,6 +44,10 @@ train: $(VENV)/.ready
 	$(LAUNCH) -m training.train_transformer
 	$(RUN) -m training.publish --out assets/emoji-scenes
 	$(LAUNCH) -m training.train_classifier --out assets/emoji-scenes-judge
+
+# A quarter of a minute on an idle machine; the recorded seconds are those of the machine that runs it.
+traces: $(VENV)/.ready
+	$(OFFLINE) $(RUN) -m benchmarks.traces
 
 # transformers 5.24 and diffusers 0.42 both ask for Python 3.11.
 $(VENV)/.ready: requirements.txt

@@ -27,7 +27,7 @@ from benchmarks.report import table
 from pipelines.base import ARImagePipeline
 from pipelines.models.llamagen_family import native_dtype
 from pipelines.primitives.distributions import Warp
-from pipelines.primitives.trace import Trace
+from pipelines.primitives.trace import Header, Trace
 
 
 REFERENCE = "ar"
@@ -115,6 +115,18 @@ def processor() -> str:
     return named[1] if named else platform.machine()
 
 
+def machine_of(header: Header) -> Machine:
+    """The machine that has just made a run."""
+    return Machine(
+        processor=processor(),
+        cores=os.cpu_count(),
+        threads=header.threads,
+        device=header.device,
+        dtype=header.dtype,
+        torch=header.torch_version,
+    )
+
+
 def measure(folder: Path, names: dict[str, str], prompts: list[str], seed: int) -> RaceRecord:
     """Load the model in `folder`, race the methods `names` (short name -> class) and time the forwards."""
     device = PartialState().device
@@ -128,14 +140,7 @@ def measure(folder: Path, names: dict[str, str], prompts: list[str], seed: int) 
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         model=header.model,
         weights_sha256=header.weights_sha256,
-        machine=Machine(
-            processor=processor(),
-            cores=os.cpu_count(),
-            threads=header.threads,
-            device=header.device,
-            dtype=header.dtype,
-            torch=header.torch_version,
-        ),
+        machine=machine_of(header),
         seed=seed,
         prompts=prompts,
         sampling=reference.sampling.to_dict(),

@@ -51,20 +51,29 @@ def reveal(picture: Image.Image, tokens: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def png_url(picture: Image.Image, about: Mapping[str, Any]) -> str:
-    """The picture, without loss, as a data URL; each entry of `about` becomes a text of the file's metadata."""
+def png(picture: Image.Image, about: Mapping[str, Any]) -> bytes:
+    """The picture, without loss, as a file; each entry of `about` becomes a text of its metadata."""
     texts = PngInfo()
     for name, value in about.items():
         texts.add_itxt(name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return _url(picture, format="PNG", pnginfo=texts)
+    return _encoded(picture, format="PNG", pnginfo=texts)
+
+
+def png_url(picture: Image.Image, about: Mapping[str, Any]) -> str:
+    """As `png`, a data URL."""
+    return _url("png", png(picture, about))
 
 
 def jpeg_url(picture: Image.Image) -> str:
     """The picture as a short data URL, for one that is seen for half a second."""
-    return _url(picture, format="JPEG", quality=85)
+    return _url("jpeg", _encoded(picture, format="JPEG", quality=85))
 
 
-def _url(picture: Image.Image, format: str, **options: Any) -> str:
+def _encoded(picture: Image.Image, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    picture.save(buffer, format=format, **options)
-    return f"data:image/{format.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    picture.save(buffer, **options)
+    return buffer.getvalue()
+
+
+def _url(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
