@@ -33,7 +33,7 @@ from pipelines.primitives.trace import Step, Trace
 from pipelines.primitives.tree import EMPTY
 from pipelines.request import Plan, Request, fresh_generator, requests
 from pipelines.settings import SAMPLING, Sampling, Settings, write_defaults
-from pipelines.stream import Stream, circumstances
+from pipelines.stream import Run, Stream, circumstances
 
 
 # A child of the library's own, so that `diffusers.logging.set_verbosity_error()` and the like hold here too.
@@ -91,9 +91,7 @@ class ARImagePipeline(DiffusionPipeline):
         self.vae_scale_factor = self.model.patch_size
         self.default_sample_size = transformer.config.grid_size
         self.image_processor = VaeImageProcessor(vae_scale_factor=self.vae_scale_factor)
-        self._interrupt = False
-        self._guidance_scale: float | None = None
-        self._num_timesteps = 0
+        self._run = Run()
         self._plan(None, None, {}, {})  # `settings` must be in range
 
     def method(self, settings: Settings, session: Session) -> tuple[Drafter, Rule]:
@@ -105,9 +103,12 @@ class ARImagePipeline(DiffusionPipeline):
         """Load a folder that any of our pipelines saved. Raises ValueError, naming what is wrong, for any other."""
         folder = model_folder.open_folder(pretrained_model_name_or_path)
         held = model_folder.components_in(folder, {*METHODS, cls.__name__}, FAMILIES, given=kwargs)
+        if "tokenizer" in held:
+            kwargs["tokenizer"] = model_folder.tokenizer(folder)
         with model_folder.loading(folder):
             pipe = super().from_pretrained(str(folder), **kwargs)
-            model_folder.adopt(folder, {name: getattr(pipe, name) for name in held})
+            if "transformer" in held:
+                model_folder.adopt(folder, pipe.transformer)
             pipe._plan(None, None, {}, {})  # the folder's own defaults must be in range
         return pipe
 
@@ -145,17 +146,25 @@ class ARImagePipeline(DiffusionPipeline):
     @property
     def guidance_scale(self) -> float | None:
         """Of the run that started last."""
-        return self._guidance_scale
+        return self._run.guidance_scale
 
     @property
     def interrupt(self) -> bool:
-        """Whether the run ends after its present round. `pipe._interrupt = True` asks for it, a new run clears it."""
-        return self._interrupt
+        """Whether the run that started last ends after its present round; `pipe._interrupt = True` asks for it."""
+        return self._run.is_interrupted
+
+    @property
+    def _interrupt(self) -> bool:
+        return self._run.is_interrupted
+
+    @_interrupt.setter
+    def _interrupt(self, value: bool) -> None:
+        self._run.is_interrupted = value
 
     @property
     def num_timesteps(self) -> int:
         """Rounds so far of the run that started last."""
-        return self._num_timesteps
+        return self._run.num_timesteps
 
     @property
     def weights_sha256(self) -> str:
@@ -233,7 +242,7 @@ class ARImagePipeline(DiffusionPipeline):
         sampling = {"guidance_scale": guidance_scale, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         plan = self._plan(height, width, sampling, settings)
         request = Request(prompt, negative_prompt, fresh_generator() if generator is None else generator)
-        self._start(plan)
+        self._run = Run(plan.sampling.guidance_scale)
         return self._open(plan, request, *self._conditions(plan, [request]))
 
     @torch.no_grad()
@@ -272,7 +281,7 @@ class ARImagePipeline(DiffusionPipeline):
         plan = self._plan(height, width, sampling, settings)
         asked = requests(prompt, negative_prompt, num_images_per_prompt, generator)
         conditions = self._conditions(plan, asked)  # all before the first picture, which a bad prompt so does not cost
-        self._start(plan)
+        self._run = Run(plan.sampling.guidance_scale)
         traces = []
         with self.progress_bar(total=len(asked) * plan.layout.length) as bar:
             for request, condition in zip(asked, conditions):
@@ -301,36 +310,31 @@ class ARImagePipeline(DiffusionPipeline):
             settings=self.settings.revise(settings, owner=name, vocabulary=self.vocabulary),
         )
 
-    def _start(self, plan: Plan) -> None:
-        self._interrupt = False
-        self._guidance_scale = plan.sampling.guidance_scale
-        self._num_timesteps = 0
-
     def _conditions(self, plan: Plan, asked: list[Request]) -> list[Condition]:
         texts = [(request.prompt, request.negative_prompt if plan.is_guided else None) for request in asked]
         conditions = {text: self.encode_prompt(*text) for text in dict.fromkeys(texts)}
         return [conditions[text] for text in texts]
 
     def _open(self, plan: Plan, request: Request, condition: Condition) -> Stream:
-        rounds = self._rounds(plan, condition, Chance(request.generator))
+        rounds = self._rounds(plan, condition, Chance(request.generator), self._run)
         trace = Trace(circumstances(self, plan, request), plan.layout)
-        return Stream(trace, condition.unknown, rounds)
+        return Stream(trace, condition.unknown, rounds, self._run, request.generator)
 
     @torch.no_grad()
-    def _rounds(self, plan: Plan, condition: Condition, chance: Chance) -> Iterator[Step]:
+    def _rounds(self, plan: Plan, condition: Condition, chance: Chance, run: Run) -> Iterator[Step]:
         sampling, model = plan.sampling, self.model
         warp = Warp(sampling.temperature, sampling.top_k, sampling.top_p)
         try:
-            if self._interrupt:
+            if run.is_interrupted:
                 return
             # The discarded forward before the clock; reading from it waits for its end.
             model.open(condition, sampling.guidance_scale, warp, plan.layout).score(EMPTY).probs[-1, -1].item()
             session = model.open(condition, sampling.guidance_scale, warp, plan.layout)
             drafter, rule = self.method(plan.settings, session)
             for step in decode(session, drafter, Walk(rule), chance, plan.layout.length):
-                self._num_timesteps = step.index + 1
+                run.num_timesteps = step.index + 1
                 yield step
-                if self._interrupt:
+                if run.is_interrupted:
                     return
         finally:
             self.maybe_free_model_hooks()

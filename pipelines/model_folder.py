@@ -1,6 +1,8 @@
 """A model's folder: components in diffusers' layout, one folder each. Says in one sentence what is wrong with one."""
 
 import json
+import reprlib
+import sys
 import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -9,15 +11,18 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
+from diffusers import ConfigMixin
 from torch import nn
 
-from pipelines.models.weights import check_loaded, stored_tensors
+from pipelines.models.weights import check_stored
 from pipelines.settings import read_defaults
 
 
 INDEX = "model_index.json"
 MODELS = ("transformer", "vqvae", "text_encoder", "draft_model")
-COMPONENTS = (*MODELS, "tokenizer")
+TOKENIZER = "tokenizer"
+COMPONENTS = (*MODELS, TOKENIZER)
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,9 @@ def origin_of(transformer: nn.Module) -> Origin:
     return _origins.get(transformer, MEMORY)
 
 
-def adopt(folder: Path, components: dict[str, Any]) -> None:
-    """Remember that these components were loaded from `folder`. Raises ValueError where a tensor was not."""
-    for name in MODELS:
-        if name in components:
-            check_loaded(components[name], folder / name)
-    if "transformer" in components:
-        _origins[components["transformer"]] = Origin(folder.name, read_defaults(folder))
+def adopt(folder: Path, transformer: nn.Module) -> None:
+    """Remember that this transformer was loaded from `folder`."""
+    _origins[transformer] = Origin(folder.name, read_defaults(folder))
 
 
 def open_folder(path: str | PathLike) -> Path:
@@ -64,28 +65,40 @@ def components_in(
     """Names of the components that `folder` holds, but those that are `given` otherwise.
 
     savers: class names of pipelines whose folders can be read; transformers: of those that can draw. Raises
-    ValueError, naming what is missing, for a folder of something else and for one that lacks a component, or has its
-    weights only in part.
+    ValueError, naming what is missing, for a folder of something else and for one that lacks a component, has its
+    weights only in part, or others than its config.json describes.
     """
-    index = _index(folder)
+    if not (folder / INDEX).is_file():
+        raise ValueError(f"`{folder}` is not a model folder: it has no {INDEX}.")
+    index = _object(folder / INDEX)
     if index.get("_class_name") not in savers:
         raise ValueError(
             f"`{folder}` holds a {index.get('_class_name')}, which is not a model of ours; "
             f"it must have been saved by one of {', '.join(sorted(savers))}."
         )
     if not isinstance(index.get("settings"), dict | None):
-        raise ValueError(f"`{folder / INDEX}` must hold its `settings` as an object, got {index['settings']!r}.")
+        found = reprlib.repr(index["settings"])
+        raise ValueError(f"`{folder / INDEX}` must hold its `settings` as an object, got {found}.")
     held = [name for name in COMPONENTS if name not in given and _is_held(index.get(name))]
     transformer = index.get("transformer")
     if "transformer" not in given and (not _is_held(transformer) or transformer[1] not in transformers):
         allowed = " or ".join(transformers)
-        raise ValueError(f"`{folder / INDEX}` must name a {allowed} as transformer, got {transformer}.")
+        raise ValueError(f"`{folder / INDEX}` must name a {allowed} as transformer, got {reprlib.repr(transformer)}.")
     for name in held:
         if not (folder / name).is_dir():
             raise ValueError(f"`{folder}` lacks the folder {name!r} that its {INDEX} names.")
         if name in MODELS:
-            stored_tensors(folder / name)
+            check_stored(_skeleton(folder / name, _named(folder, index[name])), folder / name)
     return held
+
+
+def tokenizer(folder: Path) -> Any:
+    """The tokenizer that `folder` holds. Raises ValueError where its files are damaged or another's."""
+    kind = _named(folder, _object(folder / INDEX)[TOKENIZER])
+    try:
+        return kind.from_pretrained(folder / TOKENIZER, local_files_only=True)
+    except Exception as error:  # the library has no one class for what it cannot read
+        raise ValueError(f"`{folder / TOKENIZER}` does not hold the files of a {kind.__name__}.") from error
 
 
 @contextmanager
@@ -98,17 +111,37 @@ def loading(folder: Path) -> Iterator[None]:
         raise ValueError(f"`{folder}` cannot be loaded: {reason}.") from error
 
 
-def _index(folder: Path) -> dict[str, Any]:
-    path = folder / INDEX
-    if not path.is_file():
-        raise ValueError(f"`{folder}` is not a model folder: it has no {INDEX}.")
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file."""
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"`{path}` is not JSON: {error}.") from error
-    if not isinstance(index, dict):
-        raise ValueError(f"`{path}` must hold a JSON object, got a {type(index).__name__}.")
-    return index
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise ValueError(f"`{path}` must hold a JSON object, it is missing, cut short or another file.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"`{path}` must hold a JSON object, got {reprlib.repr(found)}.")
+    return found
+
+
+def _named(folder: Path, entry: list) -> Any:
+    """The class that an entry of the index names. Nothing is imported for it."""
+    library, name = map(str, entry)
+    if found := getattr(sys.modules.get(library), name, None):
+        return found
+    raise ValueError(f"`{folder / INDEX}` names {reprlib.repr(entry)}, which is no part of a model of ours.")
+
+
+def _skeleton(folder: Path, kind: type[nn.Module]) -> nn.Module:
+    """The model that `folder`'s config.json describes, without memory for its weights."""
+    path = folder / "config.json"
+    config = _object(path)
+    described = config.get("_class_name", config.get("architectures", [kind.__name__]))
+    if kind.__name__ not in described:
+        raise ValueError(f"`{path}` must describe a {kind.__name__}, got {reprlib.repr(described)}.")
+    try:
+        with torch.device("meta"):
+            return kind.from_config(config) if issubclass(kind, ConfigMixin) else kind(kind.config_class(**config))
+    except Exception as error:  # the libraries have no one class for values that make no model
+        raise ValueError(f"`{path}` does not describe a {kind.__name__} that can be built.") from error
 
 
 def _is_held(entry: Any) -> bool:

@@ -211,6 +211,17 @@ def test_an_interrupt_ends_no_other_pipelines_run(method, components):
     assert sum(len(step.committed) for step in streams[1]) + len(first[1].committed) == LENGTH
 
 
+def test_streams_of_one_pipeline_are_interrupted_one_by_one(pipe):
+    first, last, third = (pipe.stream(PROMPT, generator=dice(7)) for _ in range(3))
+    for stream in (first, last, third):
+        next(stream)
+    pipe._interrupt = True
+    assert next(third, None) is None, "the run that started last goes on"
+    first.interrupt()
+    assert next(first, None) is None and first.trace.nfe == 1
+    assert sum(1 for _ in last) and last.trace.complete, "an interrupt of another run ended this one"
+
+
 def test_a_negative_prompt_takes_part_under_guidance_only(pipe):
     assert torch.equal(tokens(pipe, negative_prompt=OTHER), tokens(pipe))
     assert torch.equal(tokens(pipe, negative_prompt="xylophone"), tokens(pipe)), "it was read all the same"
@@ -232,6 +243,16 @@ def test_a_run_without_a_generator_tells_its_seed(pipe):
 def test_a_used_generator_has_no_seed_to_tell(pipe):
     traces = pipe(PROMPT, generator=dice(7), num_images_per_prompt=2, output_type="latent").traces
     assert [trace.header.seed for trace in traces] == [7, None]
+
+
+def test_streams_that_share_a_generator_claim_no_seed(pipe):
+    generator = dice(7)
+    streams = [pipe.stream(PROMPT, generator=generator) for _ in range(2)]
+    next(streams[0])
+    assert streams[0].trace.header.seed == 7 and list(streams[1])
+    assert list(streams[0]) and [stream.trace.header.seed for stream in streams] == [None, None]
+    alone = pipe.stream(PROMPT, generator=dice(7))
+    assert list(alone) and alone.trace.header.seed == 7
 
 
 def test_the_trace_says_how_it_was_made(method, pipe):

@@ -53,9 +53,9 @@ def edit(path: Path, change) -> None:
     save_file(stored, path)
 
 
-def set_layers(folder: Path, count: int) -> None:
-    config = folder / "transformer" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_layers": count}))
+def set_config(folder: Path, part: str, **values) -> None:
+    config = folder / part / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | values))
 
 
 def set_index(folder: Path, name: str, value) -> None:
@@ -137,11 +137,11 @@ BROKEN = {
     ),
     "index is not JSON": (
         lambda folder: (folder / "model_index.json").write_text("{"),
-        "`{folder}/model_index.json` is not JSON: ",
+        "`{folder}/model_index.json` must hold a JSON object, it is missing, cut short or another file.",
     ),
     "index is a list": (
         lambda folder: (folder / "model_index.json").write_text("[]"),
-        "`{folder}/model_index.json` must hold a JSON object, got a list.",
+        "`{folder}/model_index.json` must hold a JSON object, got [].",
     ),
     "another pipeline": (
         lambda folder: set_index(folder, "_class_name", "StableDiffusionPipeline"),
@@ -180,8 +180,8 @@ BROKEN = {
         "`{folder}/model_index.json` must hold its `settings` as an object, got [1].",
     ),
     "the config has fewer layers": (
-        lambda folder: set_layers(folder, 1),
-        "`{folder}` cannot be loaded: `{folder}/transformer` has weights of another model than its config.json",
+        lambda folder: set_config(folder, "transformer", num_layers=1),
+        "`{folder}/transformer` has weights of another model than its config.json",
     ),
     "a shard is gone": (
         lambda folder: (folder / f"{TRANSFORMER}.index.json").write_text('{"weight_map": {"a": "b.safetensors"}}'),
@@ -189,19 +189,57 @@ BROKEN = {
     ),
     "a tensor is gone": (
         lambda folder: edit(folder / TRANSFORMER, lambda stored: stored.pop("head.weight")),
-        "`{folder}` cannot be loaded: `{folder}/transformer` is not the weights of a LlamaGenTransformer: it lacks 1 ",
+        "`{folder}/transformer` is not the weights of a LlamaGenTransformer: it lacks 1 ",
     ),
     "a tensor of the text encoder is gone": (
         lambda folder: edit(folder / TEXT_ENCODER, lambda stored: stored.pop("encoder.final_layer_norm.weight")),
-        "`{folder}` cannot be loaded: `{folder}/text_encoder` is not the weights of a T5EncoderModel: it lacks 1 ",
+        "`{folder}/text_encoder` is not the weights of a T5EncoderModel: it lacks 1 ",
     ),
     "a tensor is of another shape": (
         lambda folder: edit(folder / TRANSFORMER, lambda stored: stored.update({"head.weight": torch.zeros(16, 32)})),
-        "`{folder}` cannot be loaded: Cannot load because head.weight expected shape",
+        "`{folder}/transformer` has weights of another model than its config.json describes: 'head.weight' is "
+        "[16, 32], not [32, 32].",
     ),
     "a config is gone": (
         lambda folder: (folder / "transformer/config.json").unlink(),
-        "`{folder}` cannot be loaded: Error no file named config.json found in directory {folder}/transformer.",
+        "`{folder}/transformer/config.json` must hold a JSON object, it is missing, cut short or another file.",
+    ),
+    "a config is a list": (
+        lambda folder: (folder / "text_encoder/config.json").write_text("[]"),
+        "`{folder}/text_encoder/config.json` must hold a JSON object, got [].",
+    ),
+    "a config is null": (
+        lambda folder: (folder / "vqvae/config.json").write_text("null"),
+        "`{folder}/vqvae/config.json` must hold a JSON object, got None.",
+    ),
+    "a config of another class": (
+        lambda folder: set_config(folder, "vqvae", _class_name="VQModel"),
+        "`{folder}/vqvae/config.json` must describe a PatchTokenizer, got 'VQModel'.",
+    ),
+    "a text encoder of another class": (
+        lambda folder: set_config(folder, "text_encoder", architectures=["BertModel"]),
+        "`{folder}/text_encoder/config.json` must describe a T5EncoderModel, got ['BertModel'].",
+    ),
+    "a text encoder of another width": (
+        lambda folder: set_config(folder, "text_encoder", d_model=24),
+        "`{folder}/text_encoder` has weights of another model than its config.json describes: 'encoder.block.0.layer."
+        "0.SelfAttention.k.weight' is [16, 16], not [16, 24].",
+    ),
+    "a config with a word for a number": (
+        lambda folder: set_config(folder, "text_encoder", d_model="wide"),
+        "`{folder}/text_encoder/config.json` does not describe a T5EncoderModel that can be built.",
+    ),
+    "a config without heads": (
+        lambda folder: set_config(folder, "transformer", num_heads=0),
+        "`{folder}/transformer/config.json` does not describe a LlamaGenTransformer that can be built.",
+    ),
+    "a class that does not exist": (
+        lambda folder: set_index(folder, "text_encoder", ["transformers", 3]),
+        "`{folder}/model_index.json` names ['transformers', 3], which is no part of a model of ours.",
+    ),
+    "a tokenizer of another kind": (
+        lambda folder: (folder / "tokenizer/tokenizer.json").write_text("{}"),
+        "`{folder}/tokenizer` does not hold the files of a TokenizersBackend.",
     ),
     "defaults are not JSON": (
         lambda folder: (folder / "method_defaults.json").write_text("{"),

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 _digests: "weakref.WeakKeyDictionary[nn.Module, tuple[torch.dtype, str]]" = weakref.WeakKeyDictionary()
 
 
-def stored_tensors(folder: Path) -> set[str]:
-    """Names of the tensors that the safetensors files of a model's folder hold.
+def stored_tensors(folder: Path) -> dict[str, list[int]]:
+    """Name -> shape of the tensors that the safetensors files of a model's folder hold.
 
     Reads the heads of the files only. Raises ValueError where there is none, or one or their index is cut short.
     """
@@ -25,27 +25,34 @@ def stored_tensors(folder: Path) -> set[str]:
         files |= {folder / shard for shard in _shards(index)}
     if not files:
         raise ValueError(f"`{folder}` holds no weights: a .safetensors file is missing.")
-    return {name for file in sorted(files) for name in _names(file)}
+    return {name: shape for file in sorted(files) for name, shape in _shapes(file).items()}
 
 
-def check_loaded(module: nn.Module, folder: Path) -> None:
+def check_stored(module: nn.Module, folder: Path) -> None:
     """Raise ValueError unless the safetensors files of `folder` hold the tensors of `module`, all and no other.
 
-    The loaders of both libraries only warn of tensors they had to make up, and of those they left out.
+    Its values are not read: a module without memory will do. The loaders of both libraries only warn of tensors they
+    had to make up, and of those they left out.
     """
-    stored = stored_tensors(folder)
-    lacking = [names[0] for names in _tied(module) if stored.isdisjoint(names)]
+    stored, state = stored_tensors(folder), module.state_dict(keep_vars=True)
+    lacking = [names[0] for names in _tied(state) if stored.keys().isdisjoint(names)]
     if lacking:
         raise ValueError(
             f"`{folder}` is not the weights of a {type(module).__name__}: it lacks {len(lacking)} of its tensors, "
             f"such as {lacking[0]!r}."
         )
-    extra = sorted(stored - module.state_dict().keys())
+    extra = sorted(stored.keys() - state.keys())
     if extra:
         raise ValueError(
             f"`{folder}` has weights of another model than its config.json describes: {len(extra)} tensors have no "
             f"place in it, such as {extra[0]!r}."
         )
+    for name, shape in stored.items():
+        if shape != list(state[name].shape):
+            raise ValueError(
+                f"`{folder}` has weights of another model than its config.json describes: {name!r} is {shape}, "
+                f"not {list(state[name].shape)}."
+            )
 
 
 def sha256(modules: dict[str, nn.Module | None]) -> str:
@@ -80,21 +87,17 @@ def _shards(index: Path) -> set[str]:
         ) from error
 
 
-def _names(file: Path) -> list[str]:
+def _shapes(file: Path) -> dict[str, list[int]]:
     try:
         with safe_open(file, framework="pt") as tensors:
-            return list(tensors.keys())
+            return {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}
     except (SafetensorError, OSError) as error:
         raise ValueError(f"`{file}` is missing, cut short or no safetensors file: {error}.") from error
 
 
-def _tied(module: nn.Module) -> Iterator[list[str]]:
-    """Names of the state's tensors, those that share memory together: a file keeps one of them."""
-    groups: dict[tuple[int, torch.Size], list[str]] = {}
-    for name, tensor in module.state_dict().items():
-        groups.setdefault(_place(tensor), []).append(name)
-    yield from groups.values()
-
-
-def _place(tensor: Tensor) -> tuple[int, torch.Size]:
-    return tensor.data_ptr(), tensor.shape
+def _tied(state: dict[str, Tensor]) -> Collection[list[str]]:
+    """Names of the state's tensors, those that are one together: a file keeps one of them."""
+    groups: dict[int, list[str]] = {}
+    for name, tensor in state.items():
+        groups.setdefault(id(tensor), []).append(name)
+    return groups.values()
