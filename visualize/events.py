@@ -1,30 +1,38 @@
 """A run as text that only grows: the server appends lines, the page draws the new tail, a file keeps the whole.
 
-One event a line, its kind first; a reader passes over kinds that it does not know:
+One event a line, its kind first; a reader passes over kinds that it does not know. Squares run row by row from 0:
 
     H,rows,cols,lane,...                 the board, and the names of the pictures drawn side by side on it
-    I,{"prompt": ...}                    what the run was asked for, as JSON
-    R,lane,round,start,ms,passes         a round of a lane: tokens before it, the lane's own clock, passes so far
-    C,lane,square,token,fate             a token joins the picture; squares run row by row; fate d: no guess before it
+    I,{"prompt": ..., "lanes": [...]}    what the run was asked for, as JSON; `lanes`: method and settings of each
+    R,lane,round,start,ms,passes         a round of a lane: squares before it, the lane's own clock, passes so far
+    N,lane,round,node,parent,token,p,q,chance,dice
+                                         a guess of that round; parent -1: the first square after `start`, else the
+                                         square after the parent's; chance and dice are empty where never judged
+    T,lane,square,token,prob,...         the likeliest tokens of the target's law that the square's token came from
+    C,lane,square,token,fate             a token joins the picture; fate d: no guess before it, k: guess kept,
+                                         l: kept where the exact rule had refused, r: drawn after a refusal,
+                                         x: one more, all guesses before it kept
     E,lane,reason                        the lane ends: done, stopped, or a sentence that says what went wrong
+
+Within a round come R, all N, then T and C square by square. Probabilities have four significant digits, in T three.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from pipelines.primitives.layout import Layout
-from pipelines.primitives.trace import Step
+from pipelines.primitives.trace import Header, Step, Trace
 
 
 DONE = "done"
 STOPPED = "stopped"
 
-DRAWN = "d"
+DRAWN, KEPT, LENT, REDRAWN, EXTRA = "d", "k", "l", "r", "x"
 
 LONGEST = 256  # squares along a side; a text of more is not read
 MOST_LANES = 8
@@ -50,6 +58,18 @@ def blank(rows: int, cols: int) -> Lane:
     return Lane(np.full((rows, cols), -1, dtype=np.int32))
 
 
+def told(headers: list[Header]) -> dict[str, Any]:
+    """What the lanes were asked for, one header each, as an I line has it."""
+    first = headers[0]
+    shared = {name: getattr(first, name) for name in ("prompt", "seed", "model", "dtype", "weights_sha256")}
+    return shared | {"lanes": [{"method": header.method, "settings": header.settings} for header in headers]}
+
+
+def short_name(method: str) -> str:
+    """A method as people call it: "SJD" of SJDPipeline."""
+    return method.removesuffix("Pipeline")
+
+
 class EventLog:
     """The text of a run that is under way; `text` always starts with what it was before."""
 
@@ -60,22 +80,84 @@ class EventLog:
         self.text = f"H,{layout.rows},{layout.cols},{','.join(names)}\nI,{json.dumps(about, ensure_ascii=False)}\n"
 
     def add(self, index: int, step: Step) -> None:
-        """One more round of a lane."""
+        """One more round of a lane; its last token ends the lane."""
         lane = self.lanes[index]
+        before = lane.drawn
         lane.milliseconds += 1000 * step.seconds
         lane.passes += 1
-        self.text += f"R,{index},{step.index},{step.start},{lane.milliseconds:.1f},{lane.passes}\n"
-        for position, token in enumerate(step.committed.tolist(), start=step.start):
-            square = self.layout.row_col(position)
-            if square is None:
+        lines = [f"R,{index},{step.index},{before},{lane.milliseconds:.2f},{lane.passes}"]
+        lines += [f"N,{index},{step.index},{guess}" for guess in _guesses(step, self.layout)]
+        rows = [0, *(step.path + 1)]  # of the target's laws: each token's parent
+        for position, token, row, fate in zip(
+            range(step.start, self.layout.length), step.committed, rows, fates(step)
+        ):
+            if (at := self.layout.row_col(position)) is None:
                 continue
-            lane.tokens[square] = token
-            self.text += f"C,{index},{square[0] * self.layout.cols + square[1]},{token},{DRAWN}\n"
+            lane.tokens[at] = token
+            square = at[0] * self.layout.cols + at[1]
+            lines += [f"T,{index},{square}{_likeliest(step, row)}", f"C,{index},{square},{token},{fate}"]
+        self.text += "\n".join(lines) + "\n"
+        if step.start + len(step.committed) == self.layout.length:
+            self.end(index, DONE)
 
     def end(self, index: int, reason: str) -> None:
         """The lane draws no more: `DONE`, `STOPPED`, or a sentence for a person."""
         self.lanes[index].reason = " ".join(reason.split())
         self.text += f"E,{index},{self.lanes[index].reason}\n"
+
+
+def replay(traces: Mapping[str, Trace], **recorded: str) -> str:
+    """The event text of recorded runs of one picture, by lane name, taking turns by their own clocks as in a race.
+
+    recorded: where and when, told in the I line. Raises ValueError where the traces are of boards of different size.
+    """
+    layout = next(iter(traces.values())).layout
+    if any((trace.layout.rows, trace.layout.cols) != (layout.rows, layout.cols) for trace in traces.values()):
+        raise ValueError(f"`traces` must be of one size, got {', '.join(traces)} of different rows or columns.")
+    about = told([trace.header for trace in traces.values()]) | {"recorded": recorded}
+    log = EventLog(layout, list(traces), about)
+    turns = []
+    for index, trace in enumerate(traces.values()):
+        begins = np.cumsum([0.0, *(step.seconds for step in trace.steps)])
+        turns += [(begin, index, step) for begin, step in zip(begins, trace.steps)]
+    for _, index, step in sorted(turns, key=lambda turn: turn[:2]):
+        log.add(index, step)
+    for index, lane in enumerate(log.lanes):
+        if not lane.reason:
+            log.end(index, STOPPED)
+    return log.text
+
+
+def _guesses(step: Step, layout: Layout) -> Iterator[str]:
+    """Node, parent, token, p, q, chance, dice of each guess for a square; one for a forced position is left out."""
+    depth, above = {-1: 0}, {-1: -1}
+    for node, (parent, token) in enumerate(zip(step.parents.tolist(), step.tokens.tolist())):
+        depth[node] = depth[parent] + 1
+        is_forced = layout.row_col(step.start + depth[node] - 1) is None
+        above[node] = above[parent] if is_forced else node
+        if not is_forced:
+            judged = (step.p, step.q, step.accept_prob, step.dice)
+            yield f"{node},{above[parent]},{token},{','.join(_digits(values[node]) for values in judged)}"
+
+
+def _fates(step: Step) -> list[str]:
+    """How each committed token came about."""
+    if not len(step.tokens):
+        return [DRAWN]
+    exact = step.p.astype(np.float64) / step.q
+    fates = [KEPT if step.dice[node] < exact[node] else LENT for node in step.path]
+    last = step.path[-1] if len(step.path) else -1
+    return [*fates, REDRAWN if (step.parents == last).any() else EXTRA]
+
+
+def _likeliest(step: Step, row: int) -> str:
+    pairs = zip(step.top_tokens[row].tolist(), step.top_probs[row])
+    return "".join(f",{token},{_digits(prob, 3)}" for token, prob in pairs if prob > 0)
+
+
+def _digits(number: float, count: int = 4) -> str:
+    """So many significant ones; none for nan."""
+    return "" if math.isnan(number) else f"{number:.{count}g}".replace("e-0", "e-")
 
 
 @dataclass(frozen=True)
@@ -88,6 +170,11 @@ class Recording:
     lanes: list[Lane]
     about: dict[str, Any] = field(default_factory=dict)
 
+    def asked(self, index: int) -> dict[str, Any]:
+        """What one lane was asked for: prompt, seed, method, settings, model."""
+        shared = {name: value for name, value in self.about.items() if name in ("prompt", "seed", "model")}
+        return shared | self.about.get("lanes", [{}] * len(self.lanes))[index]
+
 
 def read(text: str) -> Recording:
     """The run that a text tells of, finished or not. Raises ValueError, naming the line, for any other text."""
@@ -97,7 +184,7 @@ def read(text: str) -> Recording:
         try:
             recording = _opened(line) if recording is None else recording
             _take(recording, line)
-        except (ValueError, IndexError, TypeError, OverflowError, RecursionError):
+        except (ValueError, IndexError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ValueError(f"Line {number} is not an event of a run: {line[:60]!r}.") from None
     return recording
 
@@ -116,7 +203,11 @@ def _take(recording: Recording, line: str) -> None:
     """Let one line change the recording."""
     kind, _, rest = line.partition(",")
     if kind == "I":
-        recording.about.update(json.loads(rest))
+        about = json.loads(rest)
+        lanes = about.get("lanes", [{}] * len(recording.lanes))
+        if len(lanes) != len(recording.lanes) or not all(isinstance(lane, dict) for lane in lanes):
+            raise ValueError(f"expected what {len(recording.lanes)} lanes were asked for, got {lanes!r}")
+        recording.about.update(about)
     if kind not in ("R", "C", "E"):
         return
     index, _, rest = rest.partition(",")
