@@ -88,10 +88,8 @@ class EventLog:
         lines = [f"R,{index},{step.index},{before},{lane.milliseconds:.2f},{lane.passes}"]
         lines += [f"N,{index},{step.index},{guess}" for guess in _guesses(step, self.layout)]
         rows = [0, *(step.path + 1)]  # of the target's laws: each token's parent
-        for position, token, row, fate in zip(
-            range(step.start, self.layout.length), step.committed, rows, fates(step)
-        ):
-            if (at := self.layout.row_col(position)) is None:
+        for offset, (token, row, fate) in enumerate(zip(step.committed, rows, fates(step))):
+            if (at := self.layout.row_col(step.start + offset)) is None:
                 continue
             lane.tokens[at] = token
             square = at[0] * self.layout.cols + at[1]
@@ -104,6 +102,16 @@ class EventLog:
         """The lane draws no more: `DONE`, `STOPPED`, or a sentence for a person."""
         self.lanes[index].reason = " ".join(reason.split())
         self.text += f"E,{index},{self.lanes[index].reason}\n"
+
+
+def fates(step: Step) -> list[str]:
+    """How each committed token came about, one letter each; the module says what they mean."""
+    if not len(step.tokens):
+        return [DRAWN]
+    exact = step.p.astype(np.float64) / step.q
+    kept = [KEPT if step.dice[node] < exact[node] else LENT for node in step.path]
+    last = step.path[-1] if len(step.path) else -1
+    return [*kept, REDRAWN if (step.parents == last).any() else EXTRA]
 
 
 def replay(traces: Mapping[str, Trace], **recorded: str) -> str:
@@ -138,16 +146,6 @@ def _guesses(step: Step, layout: Layout) -> Iterator[str]:
         if not is_forced:
             judged = (step.p, step.q, step.accept_prob, step.dice)
             yield f"{node},{above[parent]},{token},{','.join(_digits(values[node]) for values in judged)}"
-
-
-def _fates(step: Step) -> list[str]:
-    """How each committed token came about."""
-    if not len(step.tokens):
-        return [DRAWN]
-    exact = step.p.astype(np.float64) / step.q
-    fates = [KEPT if step.dice[node] < exact[node] else LENT for node in step.path]
-    last = step.path[-1] if len(step.path) else -1
-    return [*fates, REDRAWN if (step.parents == last).any() else EXTRA]
 
 
 def _likeliest(step: Step, row: int) -> str:
