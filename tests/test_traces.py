@@ -44,7 +44,8 @@ def test_a_recording_is_of_the_shipped_model(name: str, shipped: pipelines.ARPip
     assert trace.complete and trace.layout == shipped.layout()
     assert trace.tokens.max() < shipped.vocabulary, "a token that the model does not have"
     method = getattr(pipelines, trace.header.method)(**shipped.components)
-    assert trace.header.settings == method.sampling.to_dict() | method.settings.to_dict(), "defaults have changed; run: make traces"
+    defaults = method.sampling.to_dict() | method.settings.to_dict()
+    assert trace.header.settings == defaults, "defaults have changed; run: make traces"
 
 
 def test_all_lanes_have_one_prompt_and_one_seed():
