@@ -49,7 +49,7 @@ def checked_methods(names: list[str]) -> dict[str, str]:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
-            raise ValueError(f"`--methods` has no {name!r}; {hint}")
+            raise ValueError(f"`--methods` has no {name[:40]!r}; {hint}")
     return {name: known[name] for name in dict.fromkeys([REFERENCE, *names])}
 
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, Self
 
 import numpy as np
@@ -187,15 +188,14 @@ class ARImagePipeline(DiffusionPipeline):
     ) -> None:
         """Raise ValueError, naming the argument, for what cannot be returned or reported."""
         if output_type not in OUTPUT_TYPES:
-            raise ValueError(f"`output_type` must be one of {', '.join(OUTPUT_TYPES)}, got {output_type!r}.")
+            raise ValueError(f"`output_type` must be one of {', '.join(OUTPUT_TYPES)}, got {shown(output_type)}.")
         if output_type != "latent" and self.vqvae is None:
             raise ValueError(f"`output_type` must be 'latent' for a pipeline without `vqvae`, got {output_type!r}.")
         if callback_on_step_end is not None and not callable(callback_on_step_end):
-            raise ValueError(f"`callback_on_step_end` must be a function or None, got {callback_on_step_end!r}.")
+            raise ValueError(f"`callback_on_step_end` must be a function or None, got {shown(callback_on_step_end)}.")
         unknown = [name for name in callback_on_step_end_tensor_inputs if name not in self._callback_tensor_inputs]
         if unknown:
-            allowed = ", ".join(self._callback_tensor_inputs)
-            raise ValueError(f"`callback_on_step_end_tensor_inputs` may name {allowed}, got {', '.join(unknown)}.")
+            raise ValueError(f"`callback_on_step_end_tensor_inputs` may name latents, got {shown(unknown)}.")
 
     def encode_prompt(self, prompt: str, negative_prompt: str | None = None) -> Condition:
         """A prompt as the model reads it; words that it does not know are named in a warning and left out.
@@ -205,7 +205,7 @@ class ARImagePipeline(DiffusionPipeline):
         condition = self.model.condition(prompt, negative_prompt)
         for word, near in condition.unknown.items():
             hint = f"; nearest known: {', '.join(near)}" if near else ""
-            logger.warning(f"The model does not know {word!r}, the rest of the prompt is drawn{hint}.")
+            logger.warning(f"The model does not know {shown(word)}, the rest of the prompt is drawn{hint}.")
         return condition
 
     def decode_latents(self, latents: Tensor) -> Tensor:

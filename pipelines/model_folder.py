@@ -1,7 +1,6 @@
 """A model's folder: components in diffusers' layout, one folder each. Says in one sentence what is wrong with one."""
 
 import json
-import reprlib
 import sys
 import weakref
 from collections.abc import Collection, Iterator
@@ -9,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any
 
 import torch
@@ -77,13 +77,13 @@ def components_in(
             f"it must have been saved by one of {', '.join(sorted(savers))}."
         )
     if not isinstance(index.get("settings"), dict | None):
-        found = reprlib.repr(index["settings"])
+        found = shown(index["settings"])
         raise ValueError(f"`{folder / INDEX}` must hold its `settings` as an object, got {found}.")
     held = [name for name in COMPONENTS if name not in given and _is_held(index.get(name))]
     transformer = index.get("transformer")
     if "transformer" not in given and (not _is_held(transformer) or transformer[1] not in transformers):
         allowed = " or ".join(transformers)
-        raise ValueError(f"`{folder / INDEX}` must name a {allowed} as transformer, got {reprlib.repr(transformer)}.")
+        raise ValueError(f"`{folder / INDEX}` must name a {allowed} as transformer, got {shown(transformer)}.")
     for name in held:
         if not (folder / name).is_dir():
             raise ValueError(f"`{folder}` lacks the folder {name!r} that its {INDEX} names.")
@@ -118,7 +118,7 @@ def _object(path: Path) -> dict[str, Any]:
     except (ValueError, OSError, RecursionError) as error:
         raise ValueError(f"`{path}` must hold a JSON object, it is missing, cut short or another file.") from error
     if not isinstance(found, dict):
-        raise ValueError(f"`{path}` must hold a JSON object, got {reprlib.repr(found)}.")
+        raise ValueError(f"`{path}` must hold a JSON object, got {shown(found)}.")
     return found
 
 
@@ -127,7 +127,7 @@ def _named(folder: Path, entry: list) -> Any:
     library, name = map(str, entry)
     if found := getattr(sys.modules.get(library), name, None):
         return found
-    raise ValueError(f"`{folder / INDEX}` names {reprlib.repr(entry)}, which is no part of a model of ours.")
+    raise ValueError(f"`{folder / INDEX}` names {shown(entry)}, which is no part of a model of ours.")
 
 
 def _skeleton(folder: Path, kind: type[nn.Module]) -> nn.Module:
@@ -136,7 +136,7 @@ def _skeleton(folder: Path, kind: type[nn.Module]) -> nn.Module:
     config = _object(path)
     described = config.get("_class_name", config.get("architectures", [kind.__name__]))
     if kind.__name__ not in described:
-        raise ValueError(f"`{path}` must describe a {kind.__name__}, got {reprlib.repr(described)}.")
+        raise ValueError(f"`{path}` must describe a {kind.__name__}, got {shown(described)}.")
     try:
         with torch.device("meta"):
             return kind.from_config(config) if issubclass(kind, ConfigMixin) else kind(kind.config_class(**config))

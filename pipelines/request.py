@@ -2,6 +2,7 @@
 
 import secrets
 from dataclasses import dataclass
+from reprlib import repr as shown
 
 import torch
 
@@ -36,16 +37,16 @@ class Request:
 
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, str):
-            raise ValueError(f"`prompt` must be a text, got {self.prompt!r}.")
+            raise ValueError(f"`prompt` must be a text, got {shown(self.prompt)}.")
         for name, text in (("prompt", self.prompt), ("negative_prompt", self.negative_prompt)):
             if isinstance(text, str) and any("\ud800" <= sign <= "\udfff" for sign in text):
-                raise ValueError(f"`{name}` must be readable text, got {text!r}, which holds half a character.")
+                raise ValueError(f"`{name}` must be readable text, got {shown(text)}, which holds half a character.")
             if isinstance(text, str) and len(text) > LONGEST_PROMPT:
                 raise ValueError(f"`{name}` must have at most {LONGEST_PROMPT} characters, got {len(text)}.")
         if not isinstance(self.negative_prompt, str | None):
-            raise ValueError(f"`negative_prompt` must be a text or None, got {self.negative_prompt!r}.")
+            raise ValueError(f"`negative_prompt` must be a text or None, got {shown(self.negative_prompt)}.")
         if not isinstance(self.generator, torch.Generator):
-            raise ValueError(f"`generator` must be a torch.Generator, got {self.generator!r}.")
+            raise ValueError(f"`generator` must be a torch.Generator, got {shown(self.generator)}.")
 
     @property
     def seed(self) -> int | None:
@@ -69,7 +70,9 @@ def requests(
     if not prompts:
         raise ValueError("`prompt` must hold at least one text, got an empty list.")
     if type(num_images_per_prompt) is not int or num_images_per_prompt < 1:
-        raise ValueError(f"`num_images_per_prompt` must be an integer of at least 1, got {num_images_per_prompt!r}.")
+        raise ValueError(
+            f"`num_images_per_prompt` must be an integer of at least 1, got {shown(num_images_per_prompt)}."
+        )
     negatives = negative_prompt if isinstance(negative_prompt, list) else [negative_prompt] * len(prompts)
     if len(negatives) != len(prompts):
         raise ValueError(f"`negative_prompt` must be one text or {len(prompts)}, one a prompt; got {len(negatives)}.")

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, Self
 
 
@@ -38,7 +39,7 @@ class Knob:
     def check(self, value: Any) -> int | float | str:
         """`value` as this knob's own type. Raises ValueError, with the range, for a wrong type or a value outside."""
         if not (self._is_of_kind(value) and self._is_in_range(value)):
-            raise ValueError(f"`{self.name}` must be {self.allowed()}, got {value!r}.")
+            raise ValueError(f"`{self.name}` must be {self.allowed()}, got {shown(value)}.")
         return self.kind(value)
 
     def allowed(self) -> str:
@@ -117,12 +118,10 @@ class Settings:
 
 
 def _unknown(name: str, knobs: dict[str, Knob], owner: str) -> str:
-    if not knobs:
-        return f"`{name}` is not a setting of {owner}, which has none."
     near = difflib.get_close_matches(name, knobs, n=1)
-    hint = f"; did you mean `{near[0]}`?" if near else "."
-    known = ", ".join(f"`{knob.name}` ({knob.allowed()})" for knob in knobs.values())
-    return f"`{name}` is not a setting of {owner}, which has {known}{hint}"
+    hint = f"; did you mean `{near[0]}`, {knobs[near[0]].allowed()}?" if near else "."
+    known = ", ".join(f"`{knob}`" for knob in knobs) or "none"
+    return f"`{name:.40}` is not a setting of {owner}, which has {known}{hint}"
 
 
 @dataclass(frozen=True)

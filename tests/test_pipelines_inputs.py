@@ -31,7 +31,8 @@ def pipe(request, components) -> ARImagePipeline:
     [
         ({"guidance_scale": 0.5}, "`guidance_scale` must be a number from 1 to 20, got 0.5."),
         ({"guidance_scale": 1e39}, "`guidance_scale` must be a number from 1 to 20, got 1e+39."),
-        ({"top_p": 10**40}, f"`top_p` must be a number from 0 to 1, got {10**40}."),
+        ({"top_p": 10**90}, f"`top_p` must be a number from 0 to 1, got 1{'0' * 17}...{'0' * 19}."),
+        ({"top_k": "many" * 99}, "`top_k` must be a whole number from 0 to 32, got 'manymanymany...ymanymanymany'."),
         ({"temperature": 2.5}, "`temperature` must be a number from 0 to 2, got 2.5."),
         ({"temperature": "1"}, "`temperature` must be a number from 0 to 2, got '1'."),
         ({"top_k": 33}, "`top_k` must be a whole number from 0 to 32, got 33."),
@@ -47,6 +48,7 @@ def test_an_unknown_setting_is_refused(pipe):
     message = refusal(pipe, PROMPT, num_inference_steps=50)
     assert message.startswith(f"`num_inference_steps` is not a setting of {type(pipe).__name__}")
     assert refusal(type(pipe), **pipe.components, settings={"num_inference_steps": 50}) == message
+    assert len(refusal(pipe, PROMPT, **{"many" * 99: 1})) < 400
 
 
 @pytest.mark.parametrize("size", [{"height": 33}, {"width": 8}, {"height": 0}, {"height": 64, "width": 64}])
@@ -70,6 +72,8 @@ def test_a_size_that_cannot_be_drawn_is_refused_with_one_that_can(pipe, size):
         ({"prompt": []}, "`prompt` must hold at least one text, got an empty list."),
         ({"prompt": [PROMPT, 3]}, "`prompt` must be a text, got 3."),
         ({"prompt": ""}, "`prompt` must say what to draw"),
+        ({"prompt": "xylophone " * 99}, "`prompt` must name something this model knows, got 'xylophone xy"),
+        ({"prompt": ["panda " * 99, 3]}, "`prompt` must be a text, got 3."),
         ({"prompt": "xylophone zeppelin"}, "`prompt` must name something this model knows"),
         ({"prompt": [PROMPT, "xylophone"]}, "`prompt` must name something this model knows"),
         ({"negative_prompt": 3}, "`negative_prompt` must be a text or None, got 3."),
@@ -81,7 +85,7 @@ def test_a_size_that_cannot_be_drawn_is_refused_with_one_that_can(pipe, size):
         ({"output_type": "jpeg"}, "`output_type` must be one of pil, np, pt, latent, got 'jpeg'."),
         (
             {"callback_on_step_end_tensor_inputs": ["latents", "logits"]},
-            "`callback_on_step_end_tensor_inputs` may name latents, got logits.",
+            "`callback_on_step_end_tensor_inputs` may name latents, got ['logits'].",
         ),
     ],
 )
@@ -163,7 +167,7 @@ def test_a_methods_knob_is_set_for_a_pipeline_or_for_a_call(components):
     sentence = "`window` must be a whole number from 2 to 64, got 1."
     assert refusal(pipe, PROMPT, window=1) == sentence
     assert refusal(WindowPipeline, **components, settings={"window": 1}) == sentence
-    assert refusal(pipe, PROMPT, windw=4).endswith("did you mean `window`?")
+    assert refusal(pipe, PROMPT, windw=4).endswith("did you mean `window`, a whole number from 2 to 64?")
 
 
 def test_settings_belong_to_the_method_that_they_were_saved_by(components, tmp_path):

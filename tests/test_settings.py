@@ -57,8 +57,8 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
     with pytest.raises(ValueError) as caught:
         WindowSettings().revise({"windw": 8}, owner="WindowPipeline")
     message = str(caught.value)
-    assert message.startswith("`windw` is not a setting of WindowPipeline, which has `window` (a whole number from 2")
-    assert message.endswith("did you mean `window`?")
+    assert message.startswith("`windw` is not a setting of WindowPipeline, which has `window`, `start`, `budget`")
+    assert message.endswith("did you mean `window`, a whole number from 2 to 64?")
     with pytest.raises(ValueError, match="`window` is not a setting of ARPipeline, which has none"):
         Settings().revise({"window": 8}, owner="ARPipeline")
 

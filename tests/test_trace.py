@@ -128,7 +128,7 @@ def refused(path) -> str:
 def test_a_file_that_is_no_trace_is_refused(tmp_path, content):
     path = tmp_path / "other.npz"
     path.write_bytes(content)
-    assert "is none or is truncated" in refused(path)
+    assert "is none, missing or truncated" in refused(path)
 
 
 def test_foreign_arrays_are_refused(tmp_path):
@@ -172,9 +172,9 @@ def test_flipped_bytes_never_surprise(tmp_path):
         assert_same(found, trace)
 
 
-def test_a_missing_file_is_missing(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        load(tmp_path / "nowhere.npz")
+def test_what_is_no_file_is_refused(tmp_path):
+    for path in (tmp_path / "nowhere.npz", tmp_path):
+        assert refused(path) == f"`path` must be a Draftboard trace (.npz), {path} is none, missing or truncated."
 
 
 def tampered(tmp_path, change) -> str:

@@ -13,6 +13,7 @@ from training.train_transformer import (
     TOP_WEIGHT,
     Batch,
     encode_captions,
+    fixed_sets,
     grown,
     hint_loss,
     picture_loss,
@@ -109,6 +110,14 @@ def test_the_hint_is_the_share_of_the_objects_tokens():
     best = -(2 / 3 * np.log(2 / 3) + 1 / 3 * np.log(1 / 3))
     assert hint_loss(logits, batch, torch.tensor([False])).item() == pytest.approx(best, abs=1e-5)
     assert hint_loss(logits, batch, torch.tensor([True])).item() == 0, "a dropped caption names nothing"
+
+
+@pytest.mark.parametrize("size", [16, 64])
+def test_a_step_may_hold_more_pictures_than_the_sets_to_evaluate_on(monkeypatch, size):
+    monkeypatch.setattr(scenes, "sample", lambda rng, held_out: scenes.draw(None, "red", rng))
+    sets = fixed_sets(tiny.components()["vqvae"], words.tokenizer(8), size)
+    assert list(sets) == ["seen", "held-out"] and all(sets.values()), "a set is empty"
+    assert {len(batch.tokens) for batches in sets.values() for batch in batches} == {size}
 
 
 def test_a_grown_transformer_says_what_it_said_before(tmp_path):

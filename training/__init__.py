@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from reprlib import repr as shown
 
 
 MODEL_PARTS = ("transformer", "text_encoder", "tokenizer")
@@ -50,7 +51,7 @@ def positive_float(text: str) -> float:
     """A type for argparse: a finite number above 0."""
     value = float(text)
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}.")
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {shown(text)}.")
     return value
 
 
@@ -58,7 +59,7 @@ def fraction(text: str) -> float:
     """A type for argparse: a number from 0, below 1."""
     value = float(text)
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 and below 1, got {text!r}.")
+        raise argparse.ArgumentTypeError(f"must be a number from 0 and below 1, got {shown(text)}.")
     return value
 
 
@@ -66,5 +67,5 @@ def positive_int(text: str) -> int:
     """A type for argparse: a whole number from 1."""
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}.")
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {shown(text)}.")
     return value

@@ -238,7 +238,7 @@ def fixed_sets(vq: PatchTokenizer, text: PreTrainedTokenizerFast, size: int) -> 
     sets = {}
     for name, held_out, count in (("seen", False, 96), ("held-out", True, 48)):
         rng = np.random.default_rng([1, held_out])
-        groups = [[scenes.sample(rng, held_out) for _ in range(size)] for _ in range(count // size)]
+        groups = [[scenes.sample(rng, held_out) for _ in range(size)] for _ in range(max(1, count // size))]
         sets[name] = [make_batch(group, vq, text, index) for index, group in enumerate(groups)]
     return sets
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from reprlib import repr as shown
 
 import torch
 import torch.nn.functional as F
@@ -115,7 +116,9 @@ class LlamaGen:
         pixels = side * self.patch_size
         for name, value in {"height": height, "width": width}.items():
             if value != pixels:
-                raise ValueError(f"`{name}` must be {pixels} pixels, the one size this model draws, got {value}.")
+                raise ValueError(
+                    f"`{name}` must be {pixels} pixels, the one size this model draws, got {shown(value)}."
+                )
         return Layout(side, side)
 
     def condition(self, prompt: str, negative_prompt: str | None) -> LlamaGenCondition:
@@ -160,9 +163,9 @@ class LlamaGen:
         text = prompt.strip().lower()
         ids = [token for token in self.tokenizer(text).input_ids if token != self.tokenizer.unk_token_id]
         if not ids:
-            near = ", ".join(word for words in self._unknown(prompt).values() for word in words)
-            hint = f"; near to that it knows {near}" if near else ""
-            raise ValueError(f"`{name}` must name something this model knows, got {prompt!r}{hint}.")
+            near = dict.fromkeys(word for words in self._unknown(prompt).values() for word in words)
+            hint = f"; near to that it knows {', '.join(list(near)[:SUGGESTIONS])}" if near else ""
+            raise ValueError(f"`{name}` must name something this model knows, got {shown(prompt)}{hint}.")
         if len(ids) <= room:
             return ids
         if self._is_closed:

@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
+from reprlib import repr as shown
 
 import numpy as np
 
@@ -135,15 +136,16 @@ class Trace:
 
 
 def load(path: str | PathLike) -> Trace:
-    """Read a trace. Raises ValueError where the file is none, is truncated, or contradicts itself."""
-    with open(path, "rb") as file:
-        try:
+    """Read a trace. Raises ValueError where there is no such file, or it is none, truncated, or contradicts itself."""
+    try:
+        with open(path, "rb") as file:
             arrays = _unzipped(file)
-            head = json.loads(arrays["header"].tobytes())
-            found = head.pop("format")
-        except NOT_READABLE as error:
-            raise ValueError(f"`path` must be a Draftboard trace (.npz), {path} is none or is truncated.") from error
+        head = json.loads(arrays["header"].tobytes())
+        found = head.pop("format")
+    except NOT_READABLE as error:
+        raise ValueError(f"`path` must be a Draftboard trace (.npz), {path} is none, missing or truncated.") from error
     if found != FORMAT:
+        found = shown(found)
         raise ValueError(f"`path` must be a trace of format {FORMAT}, {path} has format {found}; record it anew.")
     try:
         trace = Trace(_header(head), _layout(head), _steps(arrays))
