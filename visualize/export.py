@@ -1,12 +1,18 @@
 """What a person takes along: files and code from traces. Knows nothing of models or pages."""
 
+import io
 from dataclasses import asdict
 from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from PIL import Image
 
 from pipelines.primitives.trace import Header, Trace
 from visualize import grid
+
+
+DOTS_PER_INCH = 160
 
 
 def about(header: Header) -> dict[str, Any]:
@@ -17,3 +23,10 @@ def about(header: Header) -> dict[str, Any]:
 def picture_png(picture: Image.Image, trace: Trace) -> bytes:
     """The decoded picture of a run as a PNG file with the run's prompt, seed, settings and weights inside."""
     return grid.png(picture, about(trace.header))
+
+
+def figure_png(figure: Figure) -> bytes:
+    """A figure of this package as a PNG file, 160 dots an inch."""
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_figure(buffer, format="png", dpi=DOTS_PER_INCH)
+    return buffer.getvalue()
