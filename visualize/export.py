@@ -1,9 +1,12 @@
 """What a person takes along: files and code from traces. Knows nothing of models or pages."""
 
+import hashlib
 import io
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -30,3 +33,40 @@ def figure_png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_figure(buffer, format="png", dpi=DOTS_PER_INCH)
     return buffer.getvalue()
+
+
+def tokens_sha256(tokens: np.ndarray) -> str:
+    """Digest of token ids in their order, as int32. Hexadecimal."""
+    return hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
+
+
+def code(trace: Trace, folder: str, defaults: Mapping[str, object]) -> str:
+    """Python that draws the tokens of a run again and checks that they are the same.
+
+    folder: where its model lies; defaults: sampling and method settings where a call says nothing. Raises ValueError
+    for a run whose dice had been rolled before.
+    """
+    header, count = trace.header, len(trace.tokens)
+    if header.seed is None:
+        raise ValueError(
+            "`trace` must have a seed, got one whose generator had been drawn from; draw with a fresh one."
+        )
+    call = [repr(header.prompt)]
+    call += [f"negative_prompt={header.negative_prompt!r}"] if header.negative_prompt is not None else []
+    call += [f"{name}={value!r}" for name, value in header.settings.items() if value != defaults[name]]
+    made = f"torch {header.torch_version}, {header.dtype}, {header.threads} threads"
+    return f"""\
+import hashlib
+import torch
+from pipelines import {header.method}
+
+# Made with {made}; another machine may round a near-tie the other way.
+torch.set_num_threads({header.threads})
+pipe = {header.method}.from_pretrained({folder!r}, dtype=torch.{header.dtype}).to({header.device!r})
+assert pipe.weights_sha256 == "{header.weights_sha256}", "other weights"
+generator = torch.Generator().manual_seed({header.seed})
+output = pipe({", ".join(call)}, generator=generator)
+output.images[0].save("picture.png")
+tokens = output.traces[0].tokens[:{count}]
+assert hashlib.sha256(tokens.tobytes()).hexdigest() == "{tokens_sha256(trace.tokens)}", "other tokens"
+"""

@@ -1,11 +1,13 @@
 """What a run leaves behind: its steps, and a file of them. Knows nothing of torch; every plot is drawn from here."""
 
+import io
 import json
 import math
 import zipfile
 import zlib
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
+from pathlib import Path
 from reprlib import repr as shown
 
 import numpy as np
@@ -121,7 +123,11 @@ class Trace:
         return len(self.tokens) == self.layout.length
 
     def save(self, path: str | PathLike) -> None:
-        """Write an .npz of plain arrays. Loading gives the same trace to the bit."""
+        """Write `to_bytes` as a file. Loading gives the same trace to the bit."""
+        Path(path).write_bytes(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """An .npz of plain arrays."""
         head = {"format": FORMAT, **asdict(self.header), "rows": self.layout.rows, "cols": self.layout.cols}
         head["forced"] = [list(pair) for pair in self.layout.forced.items()]
         arrays = {"header": np.frombuffer(json.dumps(head).encode(), np.uint8)}
@@ -131,8 +137,9 @@ class Trace:
             arrays[name] = np.array([getattr(step, name) for step in self.steps], dtype)
         arrays["nodes"] = np.array([len(step.tokens) for step in self.steps], "i4")
         arrays["kept"] = np.array([len(step.path) for step in self.steps], "i4")
-        with open(path, "wb") as file:
-            np.savez_compressed(file, **arrays, **_packed_notes(self.steps))
+        file = io.BytesIO()
+        np.savez_compressed(file, **arrays, **_packed_notes(self.steps))
+        return file.getvalue()
 
 
 def load(path: str | PathLike) -> Trace:
