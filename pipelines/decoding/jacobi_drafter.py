@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipelines.decoding.coupling import Coupling, afresh
 from pipelines.decoding.drafters import Drafter
+from pipelines.decoding.history import History
 from pipelines.decoding.verify import Verdict
 from pipelines.models.protocol import Scores
 from pipelines.primitives.chance import Chance
@@ -23,7 +25,8 @@ STARTS = ("uniform", "copy_left", "sample_left")
 
 Redraft = Callable[[Scores, int, int], Tensor]
 """(scores, first, kept) -> [rows - kept, V] laws to draw the next guesses from. Row i of the scores is the target's
-law of position first + i; the first `kept` positions are final now. Any function of the past is lossless."""
+law of position first + i; the first `kept` positions are final now. Called after every pass, also where nothing is
+left to draw. Any function of the past is lossless."""
 
 
 def newest(scores: Scores, first: int, kept: int) -> Tensor:
@@ -37,15 +40,20 @@ class JacobiDrafter(Drafter):
     window: rows of a target forward, so window - 1 guesses. start: law of the first guess for a position: uniform over
     the vocabulary; certainty of the left neighbour's token (copy_left); the newest law of the left neighbour
     (sample_left). The first column starts uniform, a forced position with its token. q is the law each guess was drawn
-    from: with the left neighbour's token under the left neighbour's law, the output would be biased.
+    from: with the left neighbour's token under the left neighbour's law, the output would be biased. couple: how the
+    next guess is drawn from its law. Notes of a round: see `History.notes`.
     """
 
-    def __init__(self, layout: Layout, window: int, start: str, redraft: Redraft = newest) -> None:
+    def __init__(
+        self, layout: Layout, window: int, start: str, redraft: Redraft = newest, couple: Coupling = afresh
+    ) -> None:
         if window < 2:
             raise ValueError(f"`window` must be at least 2, got {window}.")
         if start not in STARTS:
             raise ValueError(f"`start` must be one of {', '.join(STARTS)}, got {start!r}.")
         self.layout, self.window, self.start, self.redraft = layout, window, start, redraft
+        self.couple = couple
+        self.history = History()
         self.final = 0  # positions that hold their last token
         # By position: the newest token and law of every guess, and of the last final position.
         self.tokens: dict[int, int] = {}
@@ -78,13 +86,19 @@ class JacobiDrafter(Drafter):
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict, chance: Chance) -> None:
         first, kept = self.final, len(verdict.path) + 1
         self.final = first + kept
+        laws = self.redraft(scores, first, kept)
+        self.history.add(first, draft.tokens, verdict, scores, laws)
+        before = [self.laws[position] for position in range(self.final, first + len(draft))]
         self.tokens, self.laws = {}, {}
         self._guess(self.final - 1, verdict.token, scores.probs[kept - 1])
-        if kept > len(draft):
+        if not len(laws):
             return
-        laws = self.redraft(scores, first, kept)
-        for offset, token in enumerate(chance.categorical(laws).tolist()):
+        tokens = self.couple(laws, self.final, draft.tokens[kept:], before, chance)
+        for offset, token in enumerate(tokens):
             self._guess(self.final + offset, token, laws[offset])
+
+    def explain(self) -> dict[str, np.ndarray]:
+        return self.history.notes()
 
     def _guess(self, position: int, token: int, law: Tensor) -> None:
         self.tokens[position], self.laws[position] = token, law

@@ -33,5 +33,10 @@ class Chance:
         bar = torch.minimum(dice * total, total.nextafter(torch.zeros_like(total)))
         return (mass > bar).view(torch.uint8).argmax(-1)
 
+    def exponential(self, count: int, vocabulary: int) -> Tensor:
+        """[count, vocabulary] float64 noise of the standard exponential law, above 0."""
+        uniforms = self._uniforms(count * vocabulary).view(count, vocabulary)
+        return (-torch.log1p(-uniforms)).clamp_(min=torch.finfo(torch.float64).tiny)
+
     def _uniforms(self, count: int) -> Tensor:
         return torch.rand(count, dtype=torch.float64, generator=self.generator, device=self.generator.device)
