@@ -1,5 +1,6 @@
 """Draft trees: who descends from whom, and the static shapes drafts are grown in. Knows nothing of models."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -145,13 +146,31 @@ class StaticTree:
         place = {path: node for node, path in enumerate(self.order)}
         return [place.get(path[:-1], ROOT) for path in self.order]
 
+    @property
+    def height(self) -> int:
+        """Depth of the deepest node."""
+        return max(map(len, self.choices))
+
+    @cached_property
+    def fanout(self) -> dict[tuple[int, ...], int]:
+        """Path of every node that has children -> how many; () is the root."""
+        return Counter(path[:-1] for path in self.choices)
+
 
 def _parse(paths: str) -> StaticTree:
     return StaticTree(tuple(tuple(map(int, path)) for path in paths.split()))
 
 
-# Nodes (the root not counted) -> shape. 25: "mc_sim_7b_63" of EAGLE-1; 57: "naive_extend_57" of LANTERN.
+def path_down(length: int) -> StaticTree:
+    """The shape of a chain of `length` guesses."""
+    return StaticTree(tuple((0,) * depth for depth in range(1, length + 1)))
+
+
+# Nodes (the root not counted) -> shape. 25: "mc_sim_7b_63" of EAGLE-1; 57: "naive_extend_57" of LANTERN. Others: ours.
 STATIC_TREES = {
+    6: _parse("0 1 00 01 000 0000"),
+    10: _parse("0 1 2 00 01 10 000 001 0000 00000"),
+    15: _parse("0 1 2 3 00 01 02 10 20 000 001 010 100 0000 00000"),
     25: _parse("0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"),
     57: _parse(
         "0 1 2 3 4 00 01 02 03 10 11 12 20 21 22 30 31 40 "
