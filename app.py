@@ -1,4 +1,4 @@
-"""The page: a prompt, a Start button, and a picture that appears token by token. `python app.py` opens it."""
+"""The page: a prompt, a Start button, and pictures that race token by token. `python app.py` opens it."""
 
 import argparse
 import json
@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 
 # Read by gradio when it is imported: without this it asks a server on the internet for its newest version.
@@ -17,32 +18,32 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 import gradio as gr
 import torch
 from accelerate import PartialState
-from PIL import Image
 
 import pipelines
-from pipelines.settings import SAMPLING, Knob, Sampling, read_defaults
-from visualize import events, grid
-from visualize.notes import not_known, note, offer
+from pipelines.contest import Ask, Contest, Line
+from pipelines.menu import asked, open_knobs
+from pipelines.settings import SAMPLING, Knob
+from visualize import events
+from visualize.broadcast import Broadcast
+from visualize.notes import in_line, not_known, note, offer
+from visualize.recorded import open_recordings
 from visualize.style import hex_colours
-
-
-if TYPE_CHECKING:
-    from pipelines.base import ARImagePipeline
 
 
 ASSETS = Path(__file__).parent / "assets"
 EMBEDDED = ASSETS / "emoji-scenes"
+STAGE = ("run.js", "canvas.js", "words.js", "stage.js", "square.js", "hands.js")  # one script, in this order
 
-MESSAGE_SECONDS = 0.1  # at most ten messages a second to the page; it spreads the squares between them
-KEYFRAME_SECONDS = 0.5
+WAITING_SECONDS = 0.25  # between two words to one who waits, which are also where waiting can be given up
 PROGRESS_SECONDS = 0.5  # between two signs of life of the JSON endpoint, which are also where it can be cancelled
-HIGHEST_SEED = 2**31 - 1
+STATE_SECONDS = 3600  # how long a run can be saved after its visitor was last seen
+SLIDER_STEPS = 60  # whole numbers of a longer range are offered in powers of two
 THREADS = max(1, torch.get_num_threads() - 1)  # for the worker; server and browser need a core, or OpenMP stalls
 WAITING = "waiting"  # kind of a note that holds only until something happens
 
 SENTENCE = (
-    "Each square is one token. The model draws them one by one, left to right and top to bottom, "
-    "and each takes one pass through the whole network."
+    "Each square is one token. Drawn plainly, each takes one pass through the whole network. "
+    "Drawn with guesses, one pass checks several squares and keeps those that the network agrees with."
 )
 
 
@@ -62,28 +63,12 @@ def colours(components: "Future[dict[str, Any]]") -> str:
     return hex_colours(mean_colours(pipelines.ARPipeline(**components.result()).model))
 
 
-class Run:
-    """One picture under way: its own pipeline object over the shared weights, its stream, and its event text."""
+Message = tuple[Any, Any, Any, Any]
 
-    def __init__(self, components: dict[str, Any], prompt: str, seed: int, sampling: dict[str, Any]):
-        """Raises ValueError, in one sentence, for what cannot be drawn."""
-        if type(seed) is not int or not 0 <= seed <= HIGHEST_SEED:
-            raise ValueError(f"`seed` must be a whole number from 0 to {HIGHEST_SEED}, got {seed}; try 7.")
-        self.pipe = pipelines.ARPipeline(**components)
-        self.stream = self.pipe.stream(prompt, generator=torch.Generator().manual_seed(seed), **sampling)
-        header = self.stream.trace.header
-        self.about = {"prompt": prompt, "seed": seed, "method": header.method, "settings": header.settings}
-        self.log = events.EventLog(self.stream.trace.layout, ["AR"], self.about)
-        self.lane = self.log.lanes[0]
 
-    def advance(self, seconds: float) -> bool:
-        """Draw for so long, one square at least; whether there may be more to draw."""
-        until = time.monotonic() + seconds
-        for step in self.stream:
-            self.log.add(0, step)
-            if time.monotonic() >= until:
-                return True
-        return False
+def message(text: str | None = None, pixels: str | None = None, notice: str | None = None, run: Any = None) -> Message:
+    """News for the page: event text, decoded pixels, a notice for the person, the run; None leaves what is there."""
+    return tuple(gr.skip() if part is None else part for part in (text, pixels, notice, run))
 
 
 class Studio:
@@ -95,6 +80,7 @@ class Studio:
 
     def __init__(self, worker: ThreadPoolExecutor, components: "Future[dict[str, Any]]", palette: "Future[str]"):
         self.worker, self.components, self.palette = worker, components, palette
+        self.line = Line()
 
     def work(self, task: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a task, done by the worker."""
@@ -104,52 +90,30 @@ class Studio:
         """The palette, as soon as there is one; until then squares are grey."""
         return self.palette.result()
 
-    def draw(self, prompt: str, seed: int, *sampling: float) -> Iterator[tuple[Any, Any, Any]]:
-        """Draw one picture. Yields event text, decoded pixels and a notice for the person who waits."""
-        while not self.components.done():
-            yield gr.skip(), gr.skip(), note("The model is being loaded. This takes a few seconds.", WAITING)
-            wait([self.components], timeout=MESSAGE_SECONDS)
+    def draw(self, make: Callable[[], Ask]) -> Iterator[Message]:
+        """Draw a picture a lane, when it is this visitor's turn."""
         try:
-            run = self.work(Run, self.components.result(), prompt, seed, dict(zip(Sampling().knobs(), sampling)))
+            ask = make()
+            with self.line.place() as ahead:
+                while others := ahead():
+                    yield message(notice=note(in_line(others), WAITING))
+                    time.sleep(WAITING_SECONDS)
+                while not self.components.done():
+                    yield message(notice=note("The model is being loaded. This takes a few seconds.", WAITING))
+                    wait([self.components], timeout=WAITING_SECONDS)
+                contest = self.work(Contest, self.components.result(), ask)
+                with closing(Broadcast(contest)) as run:
+                    yield message(run.log.text, "", note(not_known(contest.unknown), "warn"), run)
+                    for news in run.news(self.work):
+                        yield message(*news)
         except (ValueError, OSError) as error:
-            yield gr.skip(), gr.skip(), note(str(error), "bad")
-            return
-        yield run.log.text, "", note(not_known(run.stream.unknown), "warn")
-        try:
-            with closing(run.stream):
-                yield from self._messages(run)
-        except (RuntimeError, MemoryError) as error:
-            run.log.end(0, f"The run broke off: {error} What is drawn stays; Start tries again.")
-            yield run.log.text, gr.skip(), gr.skip()
+            yield message(notice=note(str(error), "bad"))
 
-    def _messages(self, run: Run) -> Iterator[tuple[Any, Any, Any]]:
-        """What the page hears of a run, ten times a second. The run's clock stands between two steps."""
-        keyframe = time.monotonic()
-        while self.work(run.advance, MESSAGE_SECONDS):
-            is_due = time.monotonic() >= keyframe + KEYFRAME_SECONDS
-            keyframe = time.monotonic() if is_due else keyframe
-            yield run.log.text, self.work(still, run.pipe, run.lane) if is_due else gr.skip(), gr.skip()
-        run.log.end(0, events.DONE)
-        yield run.log.text, self.work(portrait, run.pipe, run.lane, run.about), gr.skip()
-
-    def finish(self, text: str, notice: str) -> tuple[Any, Any, Any, Any, Any]:
+    def finish(self, run: Broadcast | None, notice: str) -> tuple[Any, Any, Any]:
         """After a run, whether it came to its end or was stopped: close its event text, decode what there is."""
-        rest = "" if WAITING in notice else gr.skip(), gr.Button(interactive=True), gr.Button(interactive=False)
-        try:
-            run = events.read(text) if text else None
-        except ValueError as error:
-            raise gr.Error(f"What was drawn cannot be read: {error}", print_exception=False) from error
-        if run is None or run.lanes[0].reason:
-            return gr.skip(), gr.skip(), *rest
-        # The text comes back from a browser, which may send anything.
-        lane, pipe = run.lanes[0], pipelines.ARPipeline(**self.components.result())
-        layout = pipe.layout()
-        if lane.tokens.shape != (layout.rows, layout.cols) or lane.tokens.max() >= pipe.vocabulary:
-            raise gr.Error(
-                "What was drawn is not a picture of this model; Start draws a new one.", print_exception=False
-            )
-        last = self.work(portrait, pipe, lane, run.about) if lane.drawn else gr.skip()
-        return f"{text.rstrip()}\nE,0,{events.STOPPED}\n", last, *rest
+        rest = "" if WAITING in notice else None
+        was_stopped = run is not None and run.end(events.STOPPED)
+        return message(run.log.text, self.work(run.portraits), rest)[:3] if was_stopped else message(notice=rest)[:3]
 
     def decode(
         self,
@@ -159,6 +123,8 @@ class Studio:
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
+        method: str = "ARPipeline",
+        settings: dict | None = None,
     ) -> Iterator[dict]:
         """Draw one picture and return its tokens.
 
@@ -169,6 +135,8 @@ class Studio:
             temperature: From 0 to 2; 0 always takes the likeliest token.
             top_k: Only the k likeliest tokens may be drawn; 0 allows all.
             top_p: Only the likeliest tokens that together have this probability may be drawn.
+            method: How to draw: "ARPipeline", "SJDPipeline" or another class of the library.
+            settings: Of the method, by name, such as {"window": 16}.
 
         Returns:
             tokens (rows of token ids), seconds of model work, nfe (forward passes), and what the run was asked for.
@@ -176,45 +144,20 @@ class Studio:
         chosen = {"guidance_scale": guidance_scale, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         sampling = {name: value for name, value in chosen.items() if value is not None}
         try:
-            run = self.work(Run, self.components.result(), prompt, seed, sampling)
+            ask = Ask(prompt, seed, [(method, settings or {})], sampling)
+            with self.line.place() as ahead:
+                while others := ahead():
+                    yield {"waiting_for": others}
+                    time.sleep(WAITING_SECONDS)
+                contest = self.work(Contest, self.components.result(), ask)
+                with closing(Broadcast(contest)) as run:
+                    while self.work(run.advance, PROGRESS_SECONDS):
+                        yield {"drawn": run.log.lanes[0].drawn}
         except ValueError as error:
             raise gr.Error(str(error), print_exception=False) from error
-        with closing(run.stream):
-            while self.work(run.advance, PROGRESS_SECONDS):
-                yield {"drawn": run.lane.drawn}
-        trace = run.stream.trace
-        counts = {"tokens": run.lane.tokens.tolist(), "seconds": trace.seconds, "nfe": trace.nfe}
-        yield counts | run.about | {"unknown_words": run.stream.unknown}
+        counts = {"tokens": run.log.lanes[0].tokens.tolist(), "seconds": run.traces[0].seconds}
+        yield counts | {"nfe": run.traces[0].nfe} | run.about[0] | {"unknown_words": contest.unknown}
 
-
-@torch.inference_mode()
-def picture(pipe: "ARImagePipeline", lane: events.Lane) -> Image.Image:
-    """A lane's squares, decoded; below the drawn ones they go on, so that the edge does not bleed."""
-    latents = torch.from_numpy(grid.extend(lane.tokens)).long()[None].to(pipe.device)
-    return pipe.image_processor.postprocess(pipe.decode_latents(latents), output_type="pil")[0]
-
-
-def still(pipe: "ARImagePipeline", lane: events.Lane) -> str:
-    """What is drawn so far, as the page's "pixels" take it: lane, number of squares, picture."""
-    return f"0,{lane.drawn},{grid.jpeg_url(picture(pipe, lane))}"
-
-
-def portrait(pipe: "ARImagePipeline", lane: events.Lane, about: dict[str, Any]) -> str:
-    """The last picture of a run, without loss, transparent where nothing is drawn, with its origin inside."""
-    final = grid.reveal(picture(pipe, lane), lane.tokens)
-    return f"0,{lane.drawn},{grid.png_url(final, about)}"
-
-
-# Runs in the browser at once, before the server answers; keyboard users land on Stop, not nowhere.
-ON_START = f"""() => {{
-    if (document.activeElement?.id === "go") setTimeout(() => document.querySelector("#stop")?.focus(), 100);
-    const set = (interactive) => ({{__type__: "update", interactive}});
-    return [set(false), set(true), {note("Waiting for the model.", WAITING)!r}];
-}}"""
-ON_END = """() => setTimeout(() => {
-    if (document.activeElement === document.body) document.querySelector("#go")?.focus({preventScroll: true});
-}, 100)"""
-NEW_SEED = f"() => Math.floor(Math.random() * {HIGHEST_SEED})"
 
 THEME = gr.themes.Default(
     primary_hue="blue",
@@ -234,6 +177,7 @@ THEME = gr.themes.Default(
 LAUNCH = {
     "theme": THEME,
     "css_paths": ASSETS / "stage.css",
+    "head": f"<script>{(ASSETS / 'page.js').read_text(encoding='utf-8')}</script>",
     "footer_links": ["api", "settings"],
     "run_history": False,
     "show_error": True,
@@ -241,23 +185,25 @@ LAUNCH = {
 }
 
 
-def slider(knob: Knob) -> gr.Slider:
-    """A knob's slider, its range and its words."""
-    words = {"label": knob.label, "info": knob.help, "elem_id": knob.name}
-    whole = {"precision": 0 if knob.kind is int else None}
-    return gr.Slider(knob.low, knob.high, knob.default, step=knob.step, **whole, **words)
+def control(owner: str, knob: Knob) -> gr.components.FormComponent:
+    """A knob's slider or list, its range and its words."""
+    name = knob.name if owner == SAMPLING else f"{owner}-{knob.name}"
+    words = {"label": knob.label, "info": knob.help, "elem_id": name}
+    if knob.kind is str:
+        return gr.Dropdown(knob.choices, value=knob.default, **words)
+    if knob.kind is int and (knob.high - knob.low) / knob.step > SLIDER_STEPS:
+        powers = {2**power for power in range(32) if knob.low < 2**power < knob.high}
+        return gr.Dropdown(sorted(powers | {int(knob.low), knob.default, int(knob.high)}), value=knob.default, **words)
+    precision = 0 if knob.kind is int else None
+    return gr.Slider(knob.low, knob.high, knob.default, step=knob.step, precision=precision, **words)
 
 
-def sampling_knobs(folder: Path, vocabulary: int) -> list[Knob]:
-    """The sampling knobs with the model's own defaults, read without loading weights. vocabulary: number of codes."""
-    defaults = read_defaults(folder).get(SAMPLING, {})
-    return list(Sampling().revise(defaults, "the model", vocabulary).knobs(vocabulary).values())
-
-
-def build(folder: Path) -> gr.Blocks:
+def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
     """The whole page over one model folder. The weights load in the background; the page does not wait for them."""
     scenes = read_json(folder / "scenes.json", ("objects", "places", "examples"))
     config = read_json(folder / "transformer" / "config.json", ("grid_size", "vocab_size"))
+    knobs = open_knobs(folder, config["vocab_size"])
+    recordings = open_recordings(recorded, folder.name)
     worker = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(THREADS,))
     components = worker.submit(load, folder)
     studio = Studio(worker, components, worker.submit(colours, components))
@@ -268,49 +214,69 @@ def build(folder: Path) -> gr.Blocks:
                 prompt = gr.Textbox(
                     scenes["examples"][0], label="Prompt", max_lines=1, max_length=200, elem_id="prompt"
                 )
+                with gr.Row(elem_id="lanes"):
+                    names = [(events.short_name(name), name) for name in pipelines.METHODS]
+                    method = gr.Dropdown(names, value=names[-1][1], label="Method", elem_id="method")
+                    opponent = gr.Dropdown(
+                        [*names, ("none", "")], value="ARPipeline", label="Beside it", elem_id="opponent"
+                    )
                 with gr.Row(elem_id="buttons"):
                     go = gr.Button("Start", variant="primary", elem_id="go")
                     stop = gr.Button("Stop", interactive=False, elem_id="stop")
-                notice = gr.HTML("", js_on_load=asset("notice.js"), elem_id="notice")
+                notice = gr.HTML("", elem_id="notice")
             with gr.Column(elem_id="board"):
-                with board(config["grid_size"]) as stage:
-                    pixels, palette = wire("pixels"), wire("palette")
+                with board(config["grid_size"], recordings.race()) as stage:
+                    pixels, palette = wire("pixels", recordings.pixels()), wire("palette", recordings.palette)
             with gr.Column(elem_id="tune"):
+                groups, controls = [], []
+                for owner in pipelines.METHODS:
+                    with gr.Column(visible=owner == method.value, elem_id=f"knobs-{owner}") as group:
+                        gr.Markdown(getattr(pipelines, owner).__doc__.split("\n")[0])
+                        controls += [control(owner, knob) for knob in knobs[owner]]
+                    groups.append(group)
                 gr.Examples([[example] for example in scenes["examples"]], [prompt], label="Examples")
                 with gr.Row(elem_id="seeds"):
                     seed = gr.Number(7, label="Seed", precision=0, elem_id="seed")
                     dice = gr.Button("New seed", elem_id="dice", min_width=110, scale=0)
                 with gr.Accordion("Sampling", open=False):
-                    sliders = [slider(knob) for knob in sampling_knobs(folder, config["vocab_size"])]
+                    controls = [control(SAMPLING, knob) for knob in knobs[SAMPLING]] + controls
                 with gr.Accordion("What it can draw", open=False):
                     gr.Markdown(offer(scenes), elem_id="words")
 
+        shown = gr.State(time_to_live=STATE_SECONDS)
         start = [go.click, prompt.submit]
-        model = {"concurrency_id": "model", "concurrency_limit": 1}
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
-        gr.on(start, None, None, [go, stop, notice], js=ON_START, queue=False, **quiet)
-        run = gr.on(start, studio.draw, [prompt, seed, *sliders], [stage, pixels, notice], **model, **quiet)
-        end = run.then(studio.finish, [stage, notice], [stage, pixels, notice, go, stop], **quiet)
-        end.then(None, None, None, js=ON_END, **quiet)
+        at_once = {"concurrency_limit": None}  # the studio keeps its own line
+
+        def draw(*chosen: Any) -> Iterator[Message]:
+            yield from studio.draw(partial(asked, knobs, *chosen))
+
+        gr.on(start, None, None, [go, stop, notice], js=script("start"), queue=False, **quiet)
+        inputs = [prompt, seed, opponent, method, *controls]
+        run = gr.on(start, draw, inputs, [stage, pixels, notice, shown], **at_once, **quiet)
+        end = run.then(studio.finish, [shown, notice], [stage, pixels, notice], **at_once, **quiet)
+        end.then(None, None, [go, stop], js=script("end"), **quiet)
         stop.click(None, None, None, cancels=run, queue=False, **quiet)
-        dice.click(None, None, seed, js=NEW_SEED, queue=False, **quiet)
+        dice.click(None, None, seed, js=script("newSeed"), queue=False, **quiet)
+        method.change(None, method, groups, js=script("showKnobs", list(pipelines.METHODS)), queue=False, **quiet)
         page.load(studio.ready, None, palette, queue=False, **quiet)
-        gr.api(studio.decode, api_name="decode", **model)
+        gr.api(studio.decode, api_name="decode", **at_once)
     return page.queue(max_size=20)
 
 
-def board(side: int) -> gr.HTML:
+def board(side: int, text: str) -> gr.HTML:
     """Where pictures appear, side x side squares. Its value is the event text; hidden children bring the rest.
 
     An instance, not a subclass: of each subclass gradio writes a stub file beside the program.
     """
-    look = {"html_template": asset("stage.html"), "js_on_load": asset("stage.js"), "apply_default_css": False}
-    return gr.HTML("", elem_id="stage", rows=side, cols=side, **look)
+    script = "\n".join(asset(name) for name in STAGE)
+    look = {"html_template": asset("stage.html"), "js_on_load": script, "apply_default_css": False}
+    return gr.HTML(text, elem_id="stage", rows=side, cols=side, **look)
 
 
-def wire(name: str) -> gr.HTML:
+def wire(name: str, value: str) -> gr.HTML:
     """A hidden child through which pictures or colours reach the stage."""
-    return gr.HTML("", wire=name, html_template="", js_on_load=asset("wire.js"))
+    return gr.HTML(value, wire=name, html_template="", js_on_load=asset("wire.js"))
 
 
 def read_json(path: Path, entries: tuple[str, ...]) -> dict[str, Any]:
@@ -324,6 +290,11 @@ def read_json(path: Path, entries: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(found, dict) or not all(found.get(name) for name in entries):
         raise ValueError(f"`model` must be a model's folder, got {str(path)!r} without {', '.join(entries)}.")
     return found
+
+
+def script(name: str, *more: Any) -> str:
+    """A function of page.js as a handler; `more` comes before the values of the handler's inputs."""
+    return f"(...values) => page.{name}(...{json.dumps(more)}, ...values)"
 
 
 def asset(name: str) -> str:

@@ -1,241 +1,239 @@
-// The stage: draws the event text of a run (visualize/events.py says what the lines mean), one canvas a lane.
-// Gradio runs this file as a function of `element`, `props` and `watch`, once per page. Two hidden children of the
-// element send what is not text: "palette" (all colours, once) and "pixels" (a decoded picture, twice a second).
+// The stage: shows a run's lanes side by side at one time of their own clocks, live or replayed.
+// Gradio runs run.js, canvas.js, words.js, this file, square.js and hands.js as one function of `element`, `props` and
+// `watch`, once per page. Hidden children of the element send what is not text: "palette" (all colours, once), "pixels" (decoded
+// pictures, one a line, twice a second) and "codes" (a sheet of all codes, each decoded alone).
 
 const CATCH_UP_MS = 120; // squares that came in one message appear over this time
 const FRAME_MS = 40; // between two drawings, for the browser often shares the model's processor
 const SPEAK_MS = 1000; // a screen reader hears of progress at most once in this time
 const SILENCE_MS = 4000; // after so long without a word, ask whether the server is there
+const REPLAY_MS = 8000; // a replay begins with the speed that comes nearest to this length
+const SPEEDS = [0.25, 1, 4];
+const HINT = "draftboard-hint"; // set in the browser's store once a square was picked
 
 const stage = element.querySelector(".stage");
+const find = (selector) => stage.querySelector(selector);
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 let seen = ""; // the event text so far
-let events = []; // its lines, split
-let cursor = 0; // events that the canvases show
-let lanes = [];
-let about = {};
+let run = openRun(props.rows, props.cols, [""]);
+let boards = []; // one per lane
+let map = null; // the board that shows how sure the check was, null for lanes without one
+const clock = { ms: 0, playing: false, speed: 1, from: 0, since: 0, chasing: false };
+const picked = { lane: run.lanes[0], square: -1, told: "" };
 let palette = [];
+let sheet = null; // of decoded codes
 let frame = 0; // pending animation frame, 0 for none
-let lastFrame = 0;
+let lastTick = 0;
 let lastSpoken = 0; // when a screen reader last had a sentence
 let lastHeard = 0; // when the server last sent something
 let lost = false; // the server does not answer
 
-// ---- events -> state
+const end = () => Math.max(...run.lanes.map(length));
+const isTold = () => run.lanes.every((lane) => lane.reason !== "");
+const lead = () => map?.lane ?? run.lanes.at(-1);
+const colour = (token) => palette[token] || "#808080";
 
-function reset(rows, cols, names) {
-  about = {};
-  stage.querySelector(".save").hidden = true;
-  const list = stage.querySelector(".lanes");
-  list.replaceChildren();
-  lanes = names.map((name) => {
-    const figure = stage.querySelector("template").content.firstElementChild.cloneNode(true);
-    figure.style.setProperty("--rows", rows);
-    figure.style.setProperty("--cols", cols);
-    list.append(figure);
-    const canvas = figure.querySelector("canvas");
-    resizes.observe(canvas);
-    return { name, figure, canvas, rows, cols, tokens: [], ms: 0, passes: 0, reason: "", picture: null, decoded: 0 };
-  });
-}
-
-function apply(event) {
-  const lane = lanes[event[1]];
-  if (event[0] === "H") reset(+event[1], +event[2], event.slice(3));
-  if (event[0] === "I") about = JSON.parse(event[1]);
-  if (event[0] === "R") [lane.ms, lane.passes] = [+event[4], +event[5]];
-  if (event[0] === "C") lane.tokens[+event[2]] = +event[3];
-  if (event[0] === "E") lane.reason = event[2];
-}
-
-function split(line) {
-  const cells = line.split(",");
-  if (cells[0] === "I") return ["I", line.slice(2)];
-  if (cells[0] === "E") return ["E", cells[1], cells.slice(2).join(",")];
-  return cells;
-}
+// ---- event text -> state
 
 function read() {
   const text = props.value || "";
-  if (!text.startsWith(seen)) [seen, events, cursor] = ["", [], 0];
-  events = events.concat(text.slice(seen.length).split("\n").filter(Boolean).map(split));
+  if (!text.startsWith(seen)) seen = "";
+  const [before, wasTold] = [run, isTold()];
+  for (const line of text.slice(seen.length).split("\n")) if (line) run = takeLine(run, line);
   seen = text;
   lastHeard = performance.now();
   lost = false;
+  if (run !== before) build();
+  if (run !== before && isTold()) replay();
+  else if (!wasTold || run !== before) Object.assign(clock, { from: clock.ms, since: lastHeard, chasing: true });
   wake();
 }
 
-// ---- state -> canvas
-
-function draw(lane) {
-  const pen = lane.canvas.getContext("2d");
-  const [width, height] = [lane.canvas.width, lane.canvas.height];
-  const drawn = lane.tokens.length;
-  const decoded = Math.min(lane.decoded, drawn);
-  const x = (col) => Math.round((col * width) / lane.cols);
-  const y = (row) => Math.round((row * height) / lane.rows);
-  const box = (square) => {
-    const [row, col] = [Math.floor(square / lane.cols), square % lane.cols];
-    return [x(col), y(row), x(col + 1) - x(col), y(row + 1) - y(row)];
-  };
-  pen.clearRect(0, 0, width, height);
-  if (decoded) {
-    const [row, col] = [Math.floor(decoded / lane.cols), decoded % lane.cols];
-    pen.save();
-    pen.beginPath();
-    pen.rect(0, 0, width, y(row)); // whole rows, and what is there of the next
-    if (col) pen.rect(0, y(row), x(col), y(row + 1) - y(row));
-    pen.clip();
-    pen.drawImage(lane.picture, 0, 0, width, height);
-    pen.restore();
+function build() {
+  const list = find(".lanes");
+  list.replaceChildren();
+  find(".clocks").replaceChildren(...run.lanes.map((lane) => newClock(lane.name)));
+  boards = run.lanes.map((lane) => {
+    const figure = find("template").content.firstElementChild.cloneNode(true);
+    list.append(figure);
+    figure.querySelector("figcaption").textContent = lane.name;
+    return laneBoard(figure, run, lane, colour);
+  });
+  const guessing = run.lanes.findLast((lane) => lane.name && isGuessing(lane));
+  map = guessing ? mapBoard(find(".map"), run, guessing) : null;
+  stage.dataset.lanes = run.lanes.length;
+  find(".boards").style.setProperty("--lanes", run.lanes.length);
+  find(".map").hidden = !map;
+  resizes.disconnect();
+  for (const board of [...boards, map].filter(Boolean)) {
+    resizes.observe(board.canvas);
+    board.box.onclick = (event) => pick(board.lane, board.under(event));
   }
-  for (let square = decoded; square < drawn; square++) {
-    pen.fillStyle = palette[lane.tokens[square]] || "#808080";
-    pen.fillRect(...box(square));
-  }
-  if (seen && !lane.reason && drawn < lane.rows * lane.cols) mark(pen, box(drawn), width / 512);
+  setSpeed(1);
+  Object.assign(clock, { ms: 0, playing: false });
+  Object.assign(picked, { lane: lead(), square: -1 });
 }
 
-function mark(pen, [x, y, width, height], scale) {
-  for (const [colour, thick] of [["#000", 4], ["#fff", 2]]) {
-    pen.strokeStyle = colour;
-    pen.lineWidth = thick * scale;
-    pen.strokeRect(x + 2 * scale, y + 2 * scale, width - 4 * scale, height - 4 * scale);
+function newClock(name) {
+  const row = document.createElement("div");
+  row.innerHTML = `<span></span><div class="track"><i></i></div><output></output>`;
+  row.firstChild.textContent = name || "clock";
+  return row;
+}
+
+// ---- the clock
+
+function replay() {
+  const far = (speed) => Math.abs(Math.log(end() / speed / REPLAY_MS));
+  setSpeed(SPEEDS.reduce((best, speed) => (far(speed) < far(best) ? speed : best)));
+  clock.chasing = false;
+  if (calm.matches) go(end());
+  else play();
+}
+
+function play() {
+  if (!seen || !isTold()) return;
+  if (clock.ms >= end()) clock.ms = 0;
+  Object.assign(clock, { playing: true, chasing: false });
+  lastTick = performance.now();
+  wake();
+}
+
+function go(ms) {
+  if (!seen || !isTold()) return;
+  Object.assign(clock, { ms, playing: false, chasing: false });
+  wake();
+}
+
+function step(direction) {
+  const times = [0, ...lead().rounds.map((round) => round.ms), end()];
+  const next = direction > 0 ? times.find((ms) => ms > clock.ms) : times.findLast((ms) => ms < clock.ms);
+  if (next !== undefined) go(next);
+}
+
+function setSpeed(speed) {
+  clock.speed = speed;
+  for (const button of stage.querySelectorAll(".speeds button")) button.ariaPressed = +button.value === speed;
+  const pace = find(".pace");
+  pace.hidden = speed === 1;
+  pace.textContent = speed < 1 ? `SLOWED ${1 / speed}×` : `SPED UP ${speed}×`;
+}
+
+function advance(stamp) {
+  if (clock.playing) {
+    clock.ms = Math.min(end(), clock.ms + (stamp - lastTick) * clock.speed);
+    clock.playing = clock.ms < end();
+  } else if (clock.chasing) {
+    const share = calm.matches || isTold() ? 1 : Math.min(1, Math.max(0, stamp - clock.since) / CATCH_UP_MS);
+    clock.ms = share < 1 ? clock.from + (end() - clock.from) * share : end();
+    clock.chasing = share < 1;
   }
 }
 
-// ---- state -> words
-
-function count(lane) {
-  const [drawn, total] = [lane.tokens.length, lane.rows * lane.cols];
-  const write = (name, text) => (lane.figure.querySelector("." + name).textContent = text);
-  write("tokens", `${drawn} / ${total}`);
-  write("passes", `${lane.passes}`);
-  write("seconds", (lane.ms / 1000).toFixed(2));
-  write("pace", drawn ? (lane.ms / drawn).toFixed(1) : "–");
-  lane.figure.querySelector(".progress i").style.width = `${(100 * drawn) / total}%`;
-  lane.canvas.setAttribute("aria-label", describe(lane));
+function wake() {
+  frame ||= requestAnimationFrame(tick);
 }
 
-function describe(lane) {
-  const what = about.prompt ? `“${about.prompt}”: ` : "";
-  return `${what}${lane.tokens.length} of ${lane.rows * lane.cols} squares drawn`;
+function tick(stamp) {
+  frame = 0;
+  const isDue = stamp >= lastTick + FRAME_MS;
+  if (isDue) {
+    advance(stamp);
+    lastTick = stamp;
+    show(stamp);
+  }
+  if (!isDue || clock.playing || clock.chasing) wake();
+}
+
+// ---- state -> page
+
+// Sets a property of an element only where it changes, for the browser repaints what is set.
+function write(target, name, value) {
+  if (target[name] !== value) target[name] = value;
+}
+
+function show(stamp) {
+  for (const board of boards) {
+    const { lane } = board;
+    seek(lane, clock.ms);
+    board.show(drawn(lane));
+    board.foresee(seen ? pending(lane) : [], colour);
+    board.put(".here", seen && !isOver(lane) ? drawn(lane) : -1);
+    count(board);
+  }
+  map?.show(drawn(map.lane));
+  for (const board of [...boards, map].filter(Boolean)) {
+    board.put(".picked", board.lane === picked.lane ? picked.square : -1);
+  }
+  showClocks();
+  showPlayer();
+  explain();
+  speak(stamp);
+}
+
+function count({ figure, lane }) {
+  const { passes, ms } = lastRound(lane);
+  const say = (name, text) => write(figure.querySelector(name), "textContent", text);
+  say(".tokens", `${drawn(lane)} / ${run.total}`);
+  say(".passes", `${passes}`);
+  say(".seconds", seconds(ms));
+}
+
+// While lanes are drawn, the scale ends at 1, 2 or 5 times a power of ten; then at the last lane's end.
+function showClocks() {
+  const power = 10 ** Math.floor(Math.log10(Math.max(end(), 1)));
+  const full = isTold() ? end() : power * [1, 2, 5, 10].find((times) => times * power >= end());
+  run.lanes.forEach((lane, index) => {
+    const row = find(".clocks").children[index];
+    write(row.querySelector("i").style, "width", `${((100 * lastRound(lane).ms) / (full || 1)).toFixed(2)}%`);
+    write(row.lastChild, "textContent", `${seconds(lastRound(lane).ms)} s`);
+  });
+  write(find(".verdict"), "textContent", verdict(run));
+}
+
+function showPlayer() {
+  const [bar, button] = [find(".player input"), find(".play")];
+  const isOpen = seen !== "" && isTold();
+  for (const control of [bar, button]) write(control, "disabled", !isOpen);
+  write(bar, "max", String(end() || 1));
+  bar.value = clock.ms;
+  write(bar, "ariaValueText", `${seconds(clock.ms)} of ${seconds(end())} seconds`);
+  write(find(".player output"), "textContent", `${seconds(clock.ms)} s`);
+  write(button, "textContent", clock.playing ? "Pause" : "Play");
 }
 
 function state() {
   if (!seen) return "empty";
-  const reasons = lanes.map((lane) => lane.reason);
-  if (!reasons.every(Boolean)) return lost ? "lost" : "live";
+  if (!isTold()) return lost ? "lost" : "live";
+  if (run.about.recorded) return "recorded";
+  const reasons = run.lanes.map((lane) => lane.reason);
   if (reasons.every((reason) => reason === "done")) return "done";
-  return reasons.includes("stopped") ? "stopped" : "broken";
+  return reasons.every((reason) => ["done", "stopped"].includes(reason)) ? "stopped" : "broken";
 }
 
-function speak(now) {
+function speak(stamp) {
   const is = state();
   const changed = is !== stage.dataset.state;
-  const lane = lanes[0];
-  const [drawn, total] = [lane.tokens.length, lane.rows * lane.cols];
   stage.dataset.state = is;
-  stage.dataset.tokens = drawn;
-  stage.querySelector(".badge").textContent = {
-    empty: "NOTHING DRAWN YET",
-    live: "LIVE",
-    done: "DONE",
-    stopped: `STOPPED AT ${drawn}/${total}`,
-    broken: `BROKE OFF AT ${drawn}/${total}`,
-    lost: `CONNECTION LOST AT ${drawn}/${total}`,
-  }[is];
-  const row = Math.min(lane.rows, Math.floor(drawn / lane.cols) + 1);
-  const sentence = {
-    empty: "",
-    live: `Drawing row ${row} of ${lane.rows}.`,
-    done: "All squares are drawn.",
-    stopped: "What is drawn stays. Start draws a new picture.",
-    broken: lane.reason,
-    lost: "The server does not answer. What is drawn stays; load the page anew to go on.",
-  }[is];
-  stage.querySelector(".says").textContent = sentence;
-  if (!changed && now - lastSpoken < SPEAK_MS) return;
-  lastSpoken = now;
-  stage.querySelector(".heard").textContent = sentence;
-}
-
-// ---- one frame
-
-function wake() {
-  if (frame) return;
-  lastFrame = performance.now();
-  frame = requestAnimationFrame(show);
-}
-
-function show(now) {
-  if (now < lastFrame + FRAME_MS && cursor < events.length) {
-    frame = requestAnimationFrame(show);
-    return;
-  }
-  const share = calm.matches ? 1 : Math.min(1, (now - lastFrame) / CATCH_UP_MS);
-  const target = cursor + Math.ceil((events.length - cursor) * share);
-  while (cursor < target) apply(events[cursor++]);
-  lanes.forEach(draw);
-  lanes.forEach(count);
-  speak(now);
-  frame = cursor < events.length ? requestAnimationFrame(show) : 0;
-  lastFrame = now;
+  stage.dataset.tokens = drawn(lead());
+  stage.dataset.time = clock.ms.toFixed(1);
+  write(find(".badge"), "textContent", badge(run, is));
+  write(find(".says"), "textContent", report(run, is));
+  write(find(".tip"), "hidden", !map || !isOver(map.lane) || isHintUsed());
+  if (!changed && stamp - lastSpoken < SPEAK_MS && (clock.playing || clock.chasing)) return;
+  lastSpoken = stamp;
+  const heard = verdict(run) && !clock.playing ? `${report(run, is)} ${verdict(run)}` : report(run, is);
+  write(find(".heard"), "textContent", heard);
+  for (const { canvas, lane } of boards) write(canvas, "ariaLabel", describe(run, lane));
+  if (map) write(map.canvas, "ariaLabel", describeMap(run, map.lane));
 }
 
 const resizes = new ResizeObserver((entries) => {
   for (const { target } of entries) {
-    target.width = Math.round(target.clientWidth * devicePixelRatio);
-    target.height = Math.round(target.clientHeight * devicePixelRatio);
+    const board = [...boards, map].find((board) => board?.canvas === target);
+    board?.resize();
+    if (board?.image) fit(board);
   }
   wake();
 });
-
-// ---- what comes in beside the text
-
-async function showPixels(text) {
-  const [index, decoded] = text.split(",", 2);
-  const url = text.slice(index.length + decoded.length + 2);
-  const lane = lanes[index];
-  if (!lane) return;
-  const picture = new Image();
-  picture.src = url;
-  await picture.decode();
-  // Scaled once here, so that a frame only copies it.
-  const size = { resizeWidth: Math.max(1, lane.canvas.width), resizeHeight: Math.max(1, lane.canvas.height) };
-  const scaled = await createImageBitmap(picture, { ...size, resizeQuality: "high" });
-  if (lanes[index] !== lane || decoded < lane.decoded) return; // another run, or a newer picture, was faster
-  [lane.picture, lane.decoded] = [scaled, +decoded];
-  if (url.startsWith("data:image/png")) offer(url);
-  wake();
-}
-
-function offer(url) {
-  const save = stage.querySelector(".save");
-  const name = `${about.prompt || "picture"} ${about.seed}`.toLowerCase().replace(/[^a-z0-9]+/g, "-");
-  Object.assign(save, { href: url, download: `${name}.png`, hidden: false });
-}
-
-element.addEventListener("pixels", (event) => event.detail && showPixels(event.detail));
-element.addEventListener("palette", (event) => {
-  palette = (event.detail.match(/.{6}/g) || []).map((hex) => "#" + hex);
-  wake();
-});
-watch("value", read);
-
-// ---- what the page does by itself
-
-async function listen() {
-  if (stage.dataset.state !== "live" || performance.now() - lastHeard < SILENCE_MS) return;
-  lost = await fetch("gradio_api/queue/status").then((reply) => !reply.ok, () => true);
-  wake();
-}
-
-setInterval(listen, SILENCE_MS);
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") document.querySelector("#stop:not([disabled])")?.click();
-});
-
-reset(props.rows, props.cols, [""]);
-read();

@@ -11,6 +11,11 @@ def note(sentence: str, kind: str = "") -> str:
     return f'<p class="{kind}">{marked}</p>' if sentence else ""
 
 
+def in_line(others: int) -> str:
+    """The place of one who waits for the model behind others."""
+    return f"{others} {'person' if others == 1 else 'people'} before you. Stop leaves the queue."
+
+
 def not_known(unknown: dict[str, list[str]]) -> str:
     """Which words the model does not know, and what it knows instead; empty when it knows all."""
     if not unknown:

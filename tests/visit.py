@@ -1,0 +1,44 @@
+"""What tests of the page share: a model folder, and what a visitor sees."""
+
+import base64
+import io
+import json
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+import pipelines
+from tests import tiny
+
+
+PROMPT = "a panda on snow"
+SEED = 7
+SCENES = {"objects": ["panda", "cat"], "places": {"snow": "on snow"}, "styles": ["3d"], "examples": [PROMPT, "a cat"]}
+
+
+def save_model(path: Path) -> Path:
+    """A model folder as the page reads it."""
+    pipelines.ARPipeline(**tiny.components()).save_pretrained(path)
+    (path / "scenes.json").write_text(json.dumps(SCENES))
+    (path / "method_defaults.json").write_text(json.dumps({"sampling": {"guidance_scale": 2.0}}))
+    return path
+
+
+def held(value: Any) -> Future:
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def opened(line: str) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(line.split(",", 3)[3])))
+
+
+def tokens_alone(model: dict[str, Any], prompt: str, seed: int, method: str = "ARPipeline") -> list[list[int]]:
+    """What the pipeline gives without a page."""
+    pipe = getattr(pipelines, method)(**model)
+    generator = torch.Generator().manual_seed(seed)
+    return pipe(prompt, guidance_scale=2.0, generator=generator, output_type="latent").images[0].tolist()
