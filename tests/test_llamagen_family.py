@@ -118,7 +118,8 @@ def test_a_session_keeps_its_promises(scale: float, warp: Warp):
     check_session(partial(model.open, condition, scale, warp, model.layout(64, 64)), 1e-5)
 
 
-def test_the_native_dtype_is_one_the_processor_multiplies():
-    dtype = native_dtype(torch.ones(1).device)
-    is_native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    assert dtype == (torch.bfloat16 if is_native else torch.float32)
+@pytest.mark.parametrize(("has_tiles", "dtype"), [(False, torch.float32), (True, torch.bfloat16)])
+def test_a_cpu_runs_bfloat16_only_where_it_has_tiles_for_it(monkeypatch, has_tiles: bool, dtype: torch.dtype):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_tiles)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    assert native_dtype(torch.ones(1).device) == dtype

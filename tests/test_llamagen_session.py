@@ -295,20 +295,20 @@ def test_every_score_is_one_forward():
 
 def test_places_beyond_the_integers_of_bfloat16_are_kept_exactly():
     cache = KVCache(torch.zeros(1, 2, 1, 1, 300, 1, dtype=torch.bfloat16))
-    new, _ = cache.extend(300)
+    new = cache.extend(300)[0]
     new[0][:, :, :, 257] = 1
     cache.keep([0, 257])
-    assert cache.extend(0)[1][0][0, 0, 0, :, 0].tolist() == [0, 1]
+    assert cache.extend(0)[1][0][0, 0, :, 0].tolist() == [0, 1]
 
 
 def test_a_cache_keeps_the_rows_asked_for_in_order():
     cache = KVCache(torch.zeros(2, 2, 1, 1, 4, 1))
-    new, _ = cache.extend(4)
+    new = cache.extend(4)[0]
     for view in new:
         view.copy_(torch.arange(4.0)[:, None].expand_as(view))
     cache.keep([0, 2, 3])
-    new, rows = cache.extend(3)
+    new, keys, _ = cache.extend(3)
     new[1].fill_(7)
-    assert rows[1][0, 0, 0, :, 0].tolist() == [0, 2, 3, 7, 7, 7]
+    assert keys[1][0, 0, :, 0].tolist() == [0, 2, 3, 7, 7, 7]
     cache.keep([])
-    assert cache.length == 3 and cache.extend(0)[1][0][1, 0, 0, :, 0].tolist() == [0, 2, 3]
+    assert cache.length == 3 and cache.extend(0)[2][0][0, 0, :, 0].tolist() == [0, 2, 3]

@@ -14,16 +14,17 @@ class KVCache:
         self.length = 0
         self._store = store
 
-    def extend(self, count: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Views to write `count` new rows into, and views of all rows with the new ones: one of each per layer.
+    def extend(self, count: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Views to write `count` new rows into, and of all keys and all values with the new ones: one of each a layer.
 
-        [2, B, heads, count, head_dim] and [2, B, heads, length + count, head_dim]. Rows of an earlier forward that
-        were not kept are written over. A forward larger than the block moves everything to a larger one.
+        [2, B, heads, count, head_dim], then twice [B, heads, length + count, head_dim]. Rows of an earlier forward
+        that were not kept are written over. A forward larger than the block moves everything to a larger one.
         """
         end = self.length + count
         if end > self._store.shape[4]:
             self._grow(2 * end)
-        return self._store[:, :, :, :, self.length : end].unbind(0), self._store[:, :, :, :, :end].unbind(0)
+        halves = self._store[:, :, :, :, :end].flatten(0, 1).unbind(0)
+        return self._store[:, :, :, :, self.length : end].unbind(0), halves[::2], halves[1::2]
 
     def keep(self, rows: list[int]) -> None:
         """Let the given rows of the last forward stay, in this order; forget the others."""

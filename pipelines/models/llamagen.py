@@ -13,6 +13,7 @@ from diffusers.configuration_utils import FrozenDict, register_to_config
 from torch import Tensor, nn
 
 from pipelines.models.kv_cache import KVCache
+from pipelines.models.products import add_product, product
 
 
 FFN_MULTIPLE = 256
@@ -76,6 +77,15 @@ def attention_bias(mask: Tensor, length: int, dtype: torch.dtype) -> Tensor:
     return torch.zeros(seen.shape, dtype=dtype, device=mask.device).masked_fill(~seen, -torch.inf)[:, None]
 
 
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """F.rms_norm of rows [R, D]. Of float32 without gradients it takes fewer calls, of which a small step is made."""
+    if torch.is_grad_enabled() or x.dtype != torch.float32:
+        return F.rms_norm(x, x.shape[-1:], weight, eps)
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    scale = torch.addcmul(norm.new_tensor(eps), norm, norm, value=1 / x.shape[-1]).rsqrt_()
+    return (x * scale).mul_(weight)
+
+
 class FullAttention:
     """Every row of a sequence at once, for training: differentiable, real arithmetic, fixed shapes."""
 
@@ -111,16 +121,17 @@ class CachedAttention:
         """
         self.turns = turns
         self.bias = bias
-        self.new, self.all = cache.extend(len(turns))
+        self.new, self.keys, self.values = cache.extend(len(turns))
 
     def __call__(self, layer: int, qkv: Tensor) -> Tensor:
-        new, (keys, values) = self.new[layer], self.all[layer]
+        new = self.new[layer]
         _, batch, heads, rows, head_dim = new.shape
         turned = qkv.view(batch, rows, 3, heads, head_dim).float()
         torch.view_as_complex(turned.view(batch, rows, 3, heads, -1, 2)).mul_(self.turns)
         turned = turned.permute(2, 0, 3, 1, 4)  # [3, B, heads, n, head_dim]
         new.copy_(turned[1:])
-        mixed = F.scaled_dot_product_attention(turned[0].to(new.dtype), keys, values, attn_mask=self.bias)
+        query, keys, values = turned[0].to(new.dtype), self.keys[layer], self.values[layer]
+        mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=self.bias)
         return mixed.transpose(1, 2).reshape(batch * rows, -1)
 
 
@@ -158,11 +169,10 @@ class LlamaGenLayer(nn.Module):
 
     def forward(self, x: Tensor, layer: int, attention: Attention) -> Tensor:
         """x: [B n, D]. Returns the same shape."""
-        width = x.shape[-1:]
-        qkv = F.linear(F.rms_norm(x, width, self.attention_norm, self.norm_eps), self.qkv)
-        x = torch.addmm(x, attention(layer, qkv), self.attention_out.t())
-        gate, up = F.linear(F.rms_norm(x, width, self.ffn_norm, self.norm_eps), self.gate_up).chunk(2, -1)
-        return torch.addmm(x, F.silu(gate) * up, self.down.t())
+        qkv = product(rms_norm(x, self.attention_norm, self.norm_eps), self.qkv)
+        x = add_product(x, attention(layer, qkv), self.attention_out)
+        gate, up = product(rms_norm(x, self.ffn_norm, self.norm_eps), self.gate_up).chunk(2, -1)
+        return add_product(x, F.silu(gate) * up, self.down)
 
 
 @dataclass(frozen=True)
