@@ -6,7 +6,16 @@ import importlib
 # Class name -> module. To add a method is to add its line.
 METHODS: dict[str, str] = {
     "ARPipeline": "pipelines.pipeline_ar",
+    "SpeculativePipeline": "pipelines.pipeline_speculative",
+    "LanternPipeline": "pipelines.pipeline_lantern",
+    "LanternPlusPlusPipeline": "pipelines.pipeline_lantern_plus_plus",
+    "UniformRSDPipeline": "pipelines.pipeline_uniform_rsd",
+    "CoolSDPipeline": "pipelines.pipeline_cool_sd",
+    "JacobiPipeline": "pipelines.pipeline_jacobi",
     "SJDPipeline": "pipelines.pipeline_sjd",
+    "GSDPipeline": "pipelines.pipeline_gsd",
+    "SJDLanternPipeline": "pipelines.pipeline_sjd_lantern",
+    "SJDVPPipeline": "pipelines.pipeline_sjd_vp",
 }
 
 

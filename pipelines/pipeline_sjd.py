@@ -3,28 +3,22 @@
 from dataclasses import dataclass
 
 from pipelines.base import ARImagePipeline
+from pipelines.decoding.coupling import COUPLINGS, coupling
 from pipelines.decoding.drafters import Drafter
-from pipelines.decoding.jacobi_drafter import STARTS, JacobiDrafter
+from pipelines.decoding.jacobi_drafter import JacobiDrafter, newest
 from pipelines.decoding.rules import ExactRule, Rule
 from pipelines.models.protocol import Session
-from pipelines.settings import Settings, knob
+from pipelines.pipeline_jacobi import WindowSettings
+from pipelines.settings import knob
 
 
 @dataclass(frozen=True)
-class WindowSettings(Settings):
-    window: int = knob(
-        16,
-        low=2,
-        high=64,
-        step=1,
-        label="Window",
-        help="Squares that one pass looks at: one less is guessed and checked.",
-    )
-    start: str = knob(
-        "uniform",
-        choices=STARTS,
-        label="First guess",
-        help="Of a square not seen yet: any code, its left neighbour's code, or a draw from its left neighbour's law.",
+class SJDSettings(WindowSettings):
+    coupling: str = knob(
+        "none",
+        choices=COUPLINGS,
+        label="Next guess",
+        help="Drawn afresh (none); the last guess where its new law allows it (maximal); by a square's own noise (gumbel).",
     )
 
 
@@ -34,7 +28,8 @@ class SJDPipeline(ARImagePipeline):
     Each pass looks at a window of squares. A guess is kept with chance min(1, p/q); what comes after the first refusal
     is drawn anew from the target's newest laws, which are the q of the next pass. Lossless: the pictures follow
     exactly the target's law. Teng et al. 2024, arXiv:2410.01699; a square seen for the first time is guessed uniformly
-    under a uniform q, which is as exact as the paper's one-hot q and keeps more.
+    under a uniform q, which is as exact as the paper's one-hot q and keeps more. Coupling, which makes the next guess
+    likely the same as the last, is as lossless: So et al. 2025, arXiv:2510.24211.
 
     >>> import torch
     >>> from pipelines import SJDPipeline
@@ -44,7 +39,8 @@ class SJDPipeline(ARImagePipeline):
     (True, True)
     """
 
-    Settings = WindowSettings
+    Settings = SJDSettings
 
-    def method(self, settings: WindowSettings, session: Session) -> tuple[Drafter, Rule]:
-        return JacobiDrafter(session.layout, settings.window, settings.start), ExactRule()
+    def method(self, settings: SJDSettings, session: Session) -> tuple[Drafter, Rule]:
+        couple = coupling(settings.coupling)
+        return JacobiDrafter(session.layout, settings.window, settings.start, newest, couple), ExactRule()

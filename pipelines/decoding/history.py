@@ -12,7 +12,8 @@ from pipelines.decoding.verify import Verdict
 from pipelines.models.protocol import Scores
 
 
-PASSES = 32  # newest passes that are kept
+PASSES = 32  # newest passes that are told
+LOOK_BACK = 8  # passes before these, so that the first that is told can be told with what came before it
 RIVALS = 3  # likeliest tokens that are told beside the placed one
 GUESSES = 8  # newest different guesses of a square that are told
 
@@ -44,7 +45,7 @@ class History:
     """Keeps laws as they are and works nothing out before it is asked, which happens while the clock stands still."""
 
     def __init__(self) -> None:
-        self.passes: deque[Pass] = deque(maxlen=PASSES)
+        self.passes: deque[Pass] = deque(maxlen=PASSES + LOOK_BACK)
 
     def add(self, first: int, guesses: list[int], verdict: Verdict, scores: Scores, laws: Tensor) -> None:
         """Remember a pass; forget those that saw nothing of what is not final."""
@@ -61,14 +62,15 @@ class History:
         probability before top-k and top-p, nan where a pass had not yet come to the square.
         """
         tokens = self.tokens()
+        probs = self.columns(tokens, lambda one: (one.first, one.scores.guided))
         guesses = np.full((len(tokens), len(self.passes)), -1, np.int32)
         for index, one in enumerate(self.passes):
             known = one.guesses[self.passes[-1].first - one.first :][: len(tokens)]
             guesses[: len(known), index] = known
         return {
             "past_tokens": tokens.cpu().numpy().astype(np.int32),
-            "past_guesses": guesses,
-            "past_probs": self.columns(tokens, lambda one: (one.first, one.scores.guided)).cpu().numpy(),
+            "past_guesses": guesses[:, -PASSES:],
+            "past_probs": probs[:, -PASSES:].cpu().numpy(),
         }
 
     def tokens(self) -> Tensor:
