@@ -1,16 +1,33 @@
 """LANTERN: a guess may borrow probability from the codes that look like it."""
 
+import weakref
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pipelines.base import ARImagePipeline
 from pipelines.decoding.relaxed import RelaxedRule, best_residual, normalised
 from pipelines.decoding.rules import Node
+from pipelines.models.codebook import neighbours
+from pipelines.pipeline_speculative import DraftPipeline, DraftSettings
+from pipelines.settings import knob
 
 
 RESIDUALS = ("paper", "gstar", "released")
 ROWS = 1024  # codes whose neighbours are summed at once, for large vocabularies
+
+# Neighbours of every code, nearest first, by image tokenizer: as many as were ever asked for.
+_tables: "weakref.WeakKeyDictionary[nn.Module, Tensor]" = weakref.WeakKeyDictionary()
+
+
+def nearest_codes(pipe: ARImagePipeline, count: int) -> Tensor:
+    """[V, at least `count` or all] other codes of a pipeline's codebook, nearest first; worked out once."""
+    codebook, table = pipe.model.codebook(), _tables.get(pipe.vqvae)
+    count = min(count, len(codebook) - 1)
+    if table is None or table.shape[1] < count or table.device != codebook.device:
+        table = _tables[pipe.vqvae] = neighbours(codebook, count)
+    return table
 
 
 @dataclass
@@ -65,3 +82,45 @@ class LanternRule(RelaxedRule):
         if float(q[x]) == 1:
             return normalised(p.index_fill(0, near, 0).index_fill(0, near.new_tensor([x]), 0), p)
         return normalised((p - q.index_fill(0, near, 0)).clamp(min=0), p)
+
+
+@dataclass(frozen=True)
+class NeighbourSettings(DraftSettings):
+    neighbours: int = knob(
+        64, low=1, high=1000, step=1, label="Neighbours k", help="Nearest codes that a guess may borrow from."
+    )
+    residual: str = knob(
+        "paper",
+        choices=RESIDUALS,
+        label="Residual",
+        help="Law of a refused square: the paper's, the nearest to the target's (G*), or the released code's.",
+    )
+
+
+@dataclass(frozen=True)
+class LanternSettings(NeighbourSettings):
+    delta: float = knob(
+        0.1, low=0.0, high=1.0, step=0.01, label="Budget δ", help="Most probability a guess may borrow; 0 is lossless."
+    )
+
+
+class LanternPipeline(DraftPipeline):
+    """Text to image with fewer passes still, not lossless: codes that look alike stand in for one another.
+
+    A guess is kept as if it had the probability of its nearest codes too, as far as that stays within a budget δ. The
+    law of a square moves by at most δ for each guess tried there. Jang et al. 2025, arXiv:2410.03355, which drafts
+    dynamic trees (`draft="dynamic"`).
+
+    >>> import torch
+    >>> from pipelines import LanternPipeline
+    >>> pipe = LanternPipeline.from_pretrained("assets/emoji-scenes")
+    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), delta=0.2).traces[0]
+    >>> trace.complete, trace.nfe < 256
+    (True, True)
+    """
+
+    Settings = LanternSettings
+
+    def rule(self, settings: LanternSettings) -> LanternRule:
+        nearest = nearest_codes(self, settings.neighbours + 1)
+        return LanternRule(nearest, settings.neighbours, settings.delta, settings.residual)

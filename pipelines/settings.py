@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from reprlib import repr as shown
-from typing import Any, Self
+from typing import Any, Self, get_args
+
+from pipelines.primitives.tree import tree_paths
 
 
 # As `high`: the range ends at the number of codes, which the model knows and the settings do not.
@@ -17,39 +19,50 @@ VOCABULARY = "vocabulary"
 DEFAULTS_FILE = "method_defaults.json"
 SAMPLING = "sampling"
 
+Value = int | float | str | list | None
+"""What a knob may be set to, as JSON has it."""
+
 
 @dataclass(frozen=True)
 class Knob:
     """One setting: its type, its range, its words. A slider, a list or a switch can be drawn from it.
 
     low, high: ends of the range, both allowed; None where there is no end. step: the smallest useful change.
-    choices: the words that a `str` may be.
+    choices: all values there are, in place of a range. is_optional: None is a value too. takes_paths: so is a list of
+    paths of child ranks, a tree's shape.
     """
 
     name: str
     kind: type[int] | type[float] | type[str]
-    default: int | float | str
+    default: Value
     low: float | None
     high: float | None
     step: float | None
-    choices: tuple[str, ...]
+    choices: tuple[int | str, ...]
+    is_optional: bool
+    takes_paths: bool
     label: str
     help: str
 
-    def check(self, value: Any) -> int | float | str:
+    def check(self, value: Any) -> Value:
         """`value` as this knob's own type. Raises ValueError, with the range, for a wrong type or a value outside."""
+        if value is None and self.is_optional:
+            return None
+        if self.takes_paths and isinstance(value, list | tuple):
+            return tree_paths(value)
         if not (self._is_of_kind(value) and self._is_in_range(value)):
             raise ValueError(f"`{self.name}` must be {self.allowed()}, got {shown(value)}.")
         return self.kind(value)
 
     def allowed(self) -> str:
         """The range in words: "a whole number from 2 to 64"."""
-        if self.kind is str:
-            return f"one of {', '.join(self.choices)}"
+        others = " or None" * self.is_optional + " or a list of paths of child ranks" * self.takes_paths
+        if self.choices:
+            return f"one of {', '.join(map(str, self.choices))}{others}"
         noun = "a whole number" if self.kind is int else "a number"
         if self.high is None:
-            return f"{noun}, at least {self.low:g}"
-        return f"{noun} from {self.low:g} to {self.high:g}"
+            return f"{noun}, at least {self.low:g}{others}"
+        return f"{noun} from {self.low:g} to {self.high:g}{others}"
 
     def _is_of_kind(self, value: Any) -> bool:
         if self.kind is str:
@@ -58,23 +71,26 @@ class Knob:
         return isinstance(value, number) and not isinstance(value, bool)
 
     def _is_in_range(self, value: Any) -> bool:
-        if self.kind is str:
+        if self.choices:
             return value in self.choices
         is_between = self.low <= value <= (math.inf if self.high is None else self.high)
         return is_between and (isinstance(value, numbers.Integral) or math.isfinite(value))
 
 
 def knob(
-    default: int | float | str,
+    default: Value,
     *,
     low: float | None = None,
     high: float | str | None = None,
     step: float | None = None,
-    choices: tuple[str, ...] = (),
+    choices: tuple[int | str, ...] = (),
     label: str,
     help: str,
 ) -> Any:
-    """Field of a `Settings` class. The field's annotation is the knob's type; a number needs at least `low`."""
+    """Field of a `Settings` class. The field's annotation is the knob's type; a number needs `choices` or `low`.
+
+    A type with `| None` makes None a value, one with `| list` makes lists of paths values.
+    """
     words = {"low": low, "high": high, "step": step, "choices": choices, "label": label, "help": help}
     return field(default=default, metadata=words)
 
@@ -97,7 +113,15 @@ class Settings:
             words = dict(item.metadata)
             if words["high"] == VOCABULARY:
                 words["high"] = vocabulary
-            knobs[item.name] = Knob(name=item.name, kind=item.type, default=getattr(self, item.name), **words)
+            kind, *others = get_args(item.type) or (item.type,)
+            knobs[item.name] = Knob(
+                name=item.name,
+                kind=kind,
+                default=getattr(self, item.name),
+                is_optional=type(None) in others,
+                takes_paths=list in others,
+                **words,
+            )
         return knobs
 
     def revise(self, values: Mapping[str, Any], owner: str, vocabulary: int | None = None) -> Self:
@@ -112,7 +136,7 @@ class Settings:
             knobs[name].check(value)
         return replace(self, **values)
 
-    def to_dict(self) -> dict[str, int | float | str]:
+    def to_dict(self) -> dict[str, Value]:
         """Plain values by name, as files keep them."""
         return asdict(self)
 

@@ -42,6 +42,21 @@ def test_a_value_that_is_not_allowed_is_refused_with_its_range(name, value, rang
     assert str(made.value) == str(revised.value) == f"`{name}` must be {range_in_words}, got {value!r}."
 
 
+def test_an_optional_knob_takes_none_and_says_so():
+    @dataclasses.dataclass(frozen=True)
+    class Cooling(Settings):
+        floor: float | None = knob(None, low=0.0, high=5.0, step=0.1, label="Floor", help="Least factor.")
+        size: int = knob(6, choices=(6, 10), label="Size", help="Guesses.")
+
+    assert Cooling().to_dict() == {"floor": None, "size": 6} and Cooling(floor=1).floor == 1.0
+    assert Cooling(floor=2.0).revise({"floor": None, "size": 10}, owner="").to_dict() == {"floor": None, "size": 10}
+    assert Cooling().knobs()["floor"].is_optional and not Cooling().knobs()["size"].is_optional
+    for name, value, allowed in (("floor", 6.0, "a number from 0 to 5 or None"), ("size", 7, "one of 6, 10")):
+        with pytest.raises(ValueError) as caught:
+            Cooling(**{name: value})
+        assert str(caught.value) == f"`{name}` must be {allowed}, got {value!r}."
+
+
 def test_both_ends_of_a_range_are_allowed():
     assert WindowSettings(window=2, budget=0.0).revise({"window": 64, "budget": 1.0}, owner="").window == 64
 

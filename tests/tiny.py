@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
 from pipelines.base import ARImagePipeline
 from pipelines.decoding.drafters import NoDraft
 from pipelines.decoding.rules import ExactRule
+from pipelines.models.eagle import EagleHead
 from pipelines.models.llamagen import LlamaGenTransformer
 from pipelines.models.patch_tokenizer import PatchTokenizer
 from pipelines.settings import Settings, knob
@@ -27,12 +28,13 @@ def components(grid_size: int = 4, seed: int = 0) -> dict[str, Any]:
     """What a pipeline is built from. Pictures are grid_size x grid_size tokens of 8 pixels."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        target = transformer(grid_size)
         return {
-            "transformer": transformer(grid_size),
+            "transformer": target,
             "vqvae": PatchTokenizer(PATCH, VOCAB, encoder_width=8, decoder_width=8, decoder_blocks=1, fine_width=8),
             "text_encoder": text_encoder(),
             "tokenizer": tokenizer(),
-            "draft_model": None,
+            "draft_model": draft_model(target),
         }
 
 
@@ -52,6 +54,14 @@ def transformer(grid_size: int) -> LlamaGenTransformer:
             # A fresh model starts silent; this one listens to the prompt and prefers some tokens to others.
             nn.init.normal_(weight, std=2 * weight.shape[1] ** -0.5)
     return model.eval()
+
+
+def draft_model(target: LlamaGenTransformer) -> EagleHead:
+    """Of random weights, for a fresh one only repeats what it reads."""
+    head = EagleHead.over(target, ffn_dim=32)
+    for weight in (head.attention_out.weight, head.down.weight):
+        nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+    return head.eval()
 
 
 def text_encoder() -> T5EncoderModel:

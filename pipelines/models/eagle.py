@@ -195,3 +195,14 @@ class EagleRun:
         warp, layout = self.session.warp, self.session.layout
         position = self._known - self.head.text_rows + depth
         return layout.force(warp.filter(warp.soften(logits)), position)
+
+
+def check_fit(head: nn.Module | None, target: LlamaGenTransformer) -> None:
+    """Raise ValueError unless `head` is a drafting head for `target`."""
+    if not isinstance(head, EagleHead):
+        found = "none" if head is None else f"a {type(head).__name__}"
+        raise ValueError(f"`draft_model` must be an EagleHead, which this method guesses with, got {found}.")
+    for name in ("vocab_size", "dim", "cls_token_num", "grid_size"):
+        wanted, found = target.config[name], head.config[name]
+        if found != wanted:
+            raise ValueError(f"`draft_model` must have the `{name}` of `transformer`, {wanted}, got {found}.")

@@ -1,6 +1,7 @@
 """Draft trees: who descends from whom, and the static shapes drafts are grown in. Knows nothing of models."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 
 ROOT = -1
+MOST_NODES = 64
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,17 @@ class StaticTree:
 
 def _parse(paths: str) -> StaticTree:
     return StaticTree(tuple(tuple(map(int, path)) for path in paths.split()))
+
+
+def tree_paths(paths: Sequence) -> list[list[int]]:
+    """A user's paths of child ranks, if they are the shape of one tree of at most `MOST_NODES`; else ValueError."""
+    found = [list(path) if isinstance(path, list | tuple) else path for path in paths]
+    if not all(isinstance(path, list) and all(type(rank) is int for rank in path) for path in found):
+        raise ValueError(f"`tree` must be a list of paths such as [[0], [1], [0, 0]], got {str(paths):.60}.")
+    if len(found) > MOST_NODES:
+        raise ValueError(f"`tree` must have at most {MOST_NODES} nodes, got {len(found)}.")
+    StaticTree(tuple(map(tuple, found)))
+    return found
 
 
 def path_down(length: int) -> StaticTree:
