@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +86,14 @@ class MethodRecord:
     ceiling: float  # accepted_length x t(1) / (t(n) + draft seconds per round)
     draft_share: float  # of all seconds
     target_share: float
-    rest_share: float  # outside every forward: the walk, the cache, the loop
+    rest_share: float  # the walk, the cache, the loop
+    draft_calls: float = 0.0  # forwards of a drafter network per image
+    settings: dict[str, object] = field(default_factory=dict)  # changed for this race, beside the model's defaults
+
+    @property
+    def outside_share(self) -> float:
+        """Share of all seconds outside every forward: drafting counts where no network drafts."""
+        return self.rest_share + (0 if self.draft_calls else self.draft_share)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ README = Path(__file__).parent.parent / "README.md"
 MARKERS = re.compile(r"(<!-- measured:.*?-->\n)(.*?)(<!-- /measured -->)", re.DOTALL)
 NOTHING = "No figures are committed yet.\n"
 HEAD = """\
-| method | seconds per image | ms per token | passes | accepted length | speed-up over AR | ceiling | rest |
+| method | seconds per image | ms per token | passes | accepted length | speed-up over AR | ceiling | outside |
 |---|---|---|---|---|---|---|---|
 """
 
@@ -35,16 +35,26 @@ def span(values: Interval, form: str) -> str:
     return f"{values.median:{form}} ({values.low:{form}}–{values.high:{form}})"
 
 
+def title(method: MethodRecord) -> str:
+    """The method's class, and what its settings were told beside the model's defaults."""
+    return " ".join([f"`{method.pipeline}`", *(f"{name}={value}" for name, value in method.settings.items())])
+
+
+def slower(method: MethodRecord) -> str:
+    """A sentence where the method certainly lost, else nothing."""
+    return f"\n{title(method)} is slower than AR on this machine.\n" if method.speedup.high < 1 else ""
+
+
 def row(method: MethodRecord, is_reference: bool) -> str:
     cells = [
-        f"`{method.pipeline}`",
+        title(method),
         span(method.seconds, ".2f"),
         span(method.ms_per_token, ".2f"),
         f"{method.nfe:.0f}",
         f"{method.accepted_length:.2f}",
         "1" if is_reference else span(method.speedup, ".2f"),
         f"{method.ceiling:.2f}",
-        f"{method.rest_share:.0%}",
+        f"{method.outside_share:.0%}",
     ]
     return f"| {' | '.join(cells)} |\n"
 
@@ -57,9 +67,11 @@ def table(record: RaceRecord) -> str:
         f"{len(record.prompts)} images of {record.image_tokens} tokens by `{record.model}`, {record.date}: "
         f"{machine.processor}, {machine.cores} cores, {machine.threads} threads, {machine.dtype}, "
         f"torch {machine.torch}.\nMedians with 95 % bootstrap intervals; text encoding and the decoding of tokens to "
-        "pixels are not on the clock; rest is the share of time outside all forwards.\n\n"
+        "pixels are not on the clock. Speed-ups are over AR's pictures of the same prompts and seeds; the ceiling is "
+        "the speed-up if only drafting and forwards took time; outside is the share of time outside all forwards.\n\n"
         + HEAD
         + "".join(row(method, name == "ar") for name, method in record.methods.items())
+        + "".join(slower(method) for method in record.methods.values())
         + f"\nOne pass in ms, by the number of tokens it checks: {forwards}.\n"
         f"The matrix products of one pass over one token take {record.products_ms:.2f} ms by themselves; "
         f"AR spends {record.products_ratio:.1f} times that per token.\n"

@@ -1,6 +1,7 @@
 """Race methods over the same prompts and seeds, and keep the numbers.
 
     python -m benchmarks.run --methods ar --images 8
+    python -m benchmarks.run --methods sjd:window=4 sjd:window=8 sjd:window=16:start=copy_left
 
 Every method draws image 1, then every method image 2, and so on, so that a busy moment of the machine hits them alike.
 AR is always in the race: speed-ups are over it.
@@ -14,7 +15,9 @@ import json
 import os
 import platform
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +36,7 @@ from pipelines.primitives.trace import Header, Trace
 REFERENCE = "ar"
 EMBEDDED = Path(__file__).parent.parent / "assets" / "emoji-scenes"
 WARM_UP_ROUNDS = 2
+METHODS_HELP = "ar, sjd, ..., each with changed settings if wanted: sjd:window=8:start=copy_left"
 
 
 def method_names() -> dict[str, str]:
@@ -51,6 +55,37 @@ def checked_methods(names: list[str]) -> dict[str, str]:
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
             raise ValueError(f"`--methods` has no {name[:40]!r}; {hint}")
     return {name: known[name] for name in dict.fromkeys([REFERENCE, *names])}
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method in a race: its class and what its settings are told beside the model's defaults."""
+
+    pipeline: str
+    settings: dict[str, Any]
+
+
+def entrants(asked: list[str]) -> dict[str, Entrant]:
+    """Entrants by what they were asked for as: "sjd", or "sjd:window=8:start=copy_left". The reference comes first.
+
+    Raises ValueError for a name that no method has, and for a setting that is unknown or out of range.
+    """
+    found = {}
+    for one in dict.fromkeys([REFERENCE, *asked]):
+        name, *changes = one.split(":")
+        pipeline = checked_methods([name])[name]
+        settings = {knob: setting(value) for knob, _, value in (change.partition("=") for change in changes)}
+        getattr(pipelines, pipeline).Settings().revise(settings, owner=pipeline)
+        found[one] = Entrant(pipeline, settings)
+    return found
+
+
+def setting(value: str) -> Any:
+    """A knob's value as a command line writes it: JSON where it is some, else the text itself."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def race(methods: dict[str, ARImagePipeline], prompts: list[str], seed: int) -> dict[str, list[Trace]]:
@@ -72,7 +107,7 @@ def dice(seed: int) -> torch.Generator:
 
 
 def method_record(
-    pipeline: str, traces: list[Trace], reference: list[Trace], forward: dict[int, float]
+    entrant: Entrant, traces: list[Trace], reference: list[Trace], forward: dict[int, float]
 ) -> MethodRecord:
     """Numbers of one method; `reference` are AR's traces of the same images, `forward` is t(n) in seconds."""
     steps = [step for trace in traces for step in trace.steps]
@@ -82,7 +117,8 @@ def method_record(
     read = float(np.mean([1 + len(step.tokens) for step in checks]))  # tokens of one checking forward
     accepted = float(np.mean([trace.accepted_length for trace in traces]))
     return MethodRecord(
-        pipeline=pipeline,
+        pipeline=entrant.pipeline,
+        settings=entrant.settings,
         image_seconds=[trace.seconds for trace in traces],
         image_nfe=[trace.nfe for trace in traces],
         seconds=interval([trace.seconds for trace in traces]),
@@ -90,6 +126,7 @@ def method_record(
         speedup=interval([ar.seconds / trace.seconds for ar, trace in zip(reference, traces)]),
         nfe=float(np.mean([trace.nfe for trace in traces])),
         accepted_length=accepted,
+        draft_calls=sum(step.draft_calls for step in steps) / len(traces),
         ceiling=accepted * forward[1] / (float(np.interp(read, *zip(*forward.items()))) + draft_round),
         draft_share=sum(step.draft_seconds for step in steps) / seconds,
         target_share=sum(step.target_seconds for step in steps) / seconds,
@@ -127,11 +164,14 @@ def machine_of(header: Header) -> Machine:
     )
 
 
-def measure(folder: Path, names: dict[str, str], prompts: list[str], seed: int) -> RaceRecord:
-    """Load the model in `folder`, race the methods `names` (short name -> class) and time the forwards."""
+def measure(folder: Path, asked: dict[str, Entrant], prompts: list[str], seed: int) -> RaceRecord:
+    """Load the model in `folder`, race the entrants and time the forwards."""
     device = PartialState().device
     reference = pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device)
-    methods = {name: getattr(pipelines, pipeline)(**reference.components) for name, pipeline in names.items()}
+    methods = {
+        name: getattr(pipelines, one.pipeline)(**reference.components, settings=one.settings)
+        for name, one in asked.items()
+    }
     traces = race(methods, prompts, seed)
     forwards = half_drawn(reference, traces[REFERENCE][0])
     forward = forwards.seconds()
@@ -148,7 +188,7 @@ def measure(folder: Path, names: dict[str, str], prompts: list[str], seed: int) 
         cached_tokens=forwards.held,
         forward_ms={str(size): 1000 * seconds for size, seconds in forward.items()},
         products_ms=1000 * forwards.product_seconds(),
-        methods={name: method_record(names[name], traces[name], traces[REFERENCE], forward) for name in methods},
+        methods={name: method_record(asked[name], traces[name], traces[REFERENCE], forward) for name in methods},
     )
 
 
@@ -179,17 +219,22 @@ def offered(folder: Path, *names: str) -> dict[str, list]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Race methods over the same prompts and seeds, and keep the numbers.")
-    parser.add_argument("--methods", nargs="+", default=[REFERENCE], help=f"any of {', '.join(method_names())}")
+    parser.add_argument("--methods", nargs="+", default=[REFERENCE], help=METHODS_HELP)
     parser.add_argument("--images", type=int, default=8, help="pictures per method")
     parser.add_argument("--seed", type=int, default=0, help="of the first picture; the next has the next seed")
+    parser.add_argument("--threads", type=int, help="of the CPU; what torch takes by itself if not given")
     parser.add_argument("--model", type=Path, default=EMBEDDED, help="a model folder")
     parser.add_argument("--out", type=Path, help="JSON file; benchmarks/results/run-METHODS.json if not given")
     options = parser.parse_args()
-    names = checked_methods(options.methods)
+    asked = entrants(options.methods)
     prompts = example_prompts(options.model, options.images)
-    out = options.out or RESULTS / f"run-{'-'.join(names)}.json"
+    if options.threads is not None:
+        if options.threads < 1:
+            raise ValueError(f"`--threads` must be at least 1, got {options.threads}.")
+        torch.set_num_threads(options.threads)
+    out = options.out or RESULTS / f"run-{re.sub('[^a-z0-9_]+', '-', '-'.join(asked))}.json"
     check_writable("--out", out)
-    record = measure(options.model, names, prompts, options.seed)
+    record = measure(options.model, asked, prompts, options.seed)
     record.save(out)
     print(f"{table(record)}\nWritten to {out}.")
 

@@ -138,8 +138,24 @@ def test_report_states_machine_date_and_every_method(tmp_path: Path):
         assert part in text, f"{part!r} is missing in:\n{text}"
     assert "| `ARPipeline` | 1.10 (1.00–1.20) | 4.30 (3.91–4.69) | 256 | 1.00 | 1 |" in text
     assert (
-        "| `SJDPipeline` | 0.50 (0.50–0.60) | 1.95 (1.95–2.34) | 120 | 2.14 | 2.00 (2.00–2.20) | 1.50 | 10% |" in text
+        "| `SJDPipeline` | 0.50 (0.50–0.60) | 1.95 (1.95–2.34) | 120 | 2.14 | 2.00 (2.00–2.20) | 1.50 | 30% |" in text
     )
+    assert "slower" not in text
+
+
+def test_report_names_settings_and_says_which_method_lost():
+    found = race()
+    lost = method("SJDPipeline", [1.5, 1.5, 1.6], found.methods["ar"].image_seconds, 120)
+    found.methods["sjd:window=32"] = replace(lost, settings={"window": 32})
+    text = report.table(found)
+    assert "| `SJDPipeline` window=32 | 1.50 (1.50–1.60) |" in text
+    assert "\n`SJDPipeline` window=32 is slower than AR on this machine.\n" in text and text.count("slower") == 1
+
+
+def test_drafting_by_a_network_is_not_outside_forwards():
+    plain = method("SJDPipeline", [0.5], [1.0], 120)
+    assert plain.outside_share == pytest.approx(0.3)
+    assert replace(plain, draft_calls=40.0).outside_share == pytest.approx(0.1)
 
 
 def test_report_states_what_the_model_draws_with_intervals(tmp_path: Path):
@@ -226,14 +242,44 @@ def test_numbers_follow_their_definitions(pipe: ARPipeline):
     drawn = traces(pipe, 2)
     reference = [timed(trace, (0.0, 0.006, 0.002), nodes=0) for trace in drawn]
     guessing = [timed(trace, (0.001, 0.002, 0.001), nodes=2) for trace in drawn]
-    found = run.method_record("XPipeline", guessing, reference, forward={1: 0.006, 2: 0.008, 4: 0.010})
+    found = run.method_record(
+        run.Entrant("XPipeline", {"window": 3}), guessing, reference, forward={1: 0.006, 2: 0.008, 4: 0.010}
+    )
 
+    assert (found.pipeline, found.settings, found.draft_calls) == ("XPipeline", {"window": 3}, 0.0)
     assert found.nfe == 16 and found.accepted_length == 1.0
     assert found.seconds.median == pytest.approx(16 * 0.004) and found.ms_per_token.median == pytest.approx(4.0)
     assert found.speedup.median == pytest.approx(2.0)
     assert (found.draft_share, found.target_share, found.rest_share) == pytest.approx((0.25, 0.5, 0.25))
     # A check reads the root and two guesses: t(3) = 9 ms lies between t(2) and t(4).
     assert found.ceiling == pytest.approx(1.0 * 0.006 / (0.009 + 0.001))
+
+
+def test_entrants_are_methods_with_changed_settings():
+    found = run.entrants(["sjd:window=8", "sjd:window=4:start=copy_left", "sjd"])
+    assert list(found) == ["ar", "sjd:window=8", "sjd:window=4:start=copy_left", "sjd"]
+    assert found["sjd:window=4:start=copy_left"] == run.Entrant("SJDPipeline", {"window": 4, "start": "copy_left"})
+    assert found["ar"] == run.Entrant("ARPipeline", {}) and found["sjd"].settings == {}
+
+
+def test_settings_of_an_entrant_take_part_in_the_race(folder: Path, tmp_path: Path, monkeypatch, capsys):
+    out, threads, race, windows = tmp_path / "run.json", torch.get_num_threads(), run.race, {}
+
+    def watched(methods, *others):
+        windows.update({name: method.settings.to_dict().get("window") for name, method in methods.items()})
+        return race(methods, *others)
+
+    monkeypatch.setattr(run, "race", watched)
+    arguments = ["--methods", "sjd:window=2", "sjd:window=3", "--images", "2", "--threads", "1", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["run", "--model", str(folder), *arguments])
+    try:
+        run.main()
+    finally:
+        torch.set_num_threads(threads)
+    assert windows == {"ar": None, "sjd:window=2": 2, "sjd:window=3": 3}
+    written = record.load(out)
+    assert written.methods["sjd:window=3"].settings == {"window": 3} and written.machine.threads == 1
+    assert "| `SJDPipeline` window=2 |" in capsys.readouterr().out
 
 
 def test_a_run_writes_a_record_and_prints_its_table(folder: Path, tmp_path: Path, monkeypatch, capsys):
@@ -254,6 +300,13 @@ def test_a_run_writes_a_record_and_prints_its_table(folder: Path, tmp_path: Path
     [
         (["--methods", "arr"], "`--methods` has no 'arr'; did you mean ar?"),
         (["--methods", "xyz"], "`--methods` has no 'xyz'; there are ar"),
+        (
+            ["--methods", "sjd:windw=8"],
+            "`windw` is not a setting of SJDPipeline, which has `window`, `start`",
+        ),
+        (["--methods", "sjd:window=1"], "`window` must be a whole number from 2 to 64"),
+        (["--methods", "sjd:window"], "`window` must be a whole number from 2 to 64"),
+        (["--threads", "0"], "`--threads` must be at least 1, got 0"),
         (["--images", "0"], "`--images` must be at least 1, got 0"),
         (["--model", "/nowhere"], "/nowhere has none"),
         (["--out", "/dev/null/run.json"], "`--out` must be a file that can be written; '/dev/null/run.json' is not"),
