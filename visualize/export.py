@@ -4,15 +4,17 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from PIL import Image
 
 from pipelines.primitives.trace import Header, Trace
 from visualize import grid
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 DOTS_PER_INCH = 160
@@ -28,10 +30,10 @@ def picture_png(picture: Image.Image, trace: Trace) -> bytes:
     return grid.png(picture, about(trace.header))
 
 
-def figure_png(figure: Figure) -> bytes:
+def figure_png(figure: "Figure") -> bytes:
     """A figure of this package as a PNG file, 160 dots an inch."""
     buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_figure(buffer, format="png", dpi=DOTS_PER_INCH)
+    figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH)
     return buffer.getvalue()
 
 
