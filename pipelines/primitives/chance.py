@@ -23,15 +23,18 @@ class Chance:
         """Draw one token from each row: the first whose cumulative mass exceeds uniform x row sum.
 
         probs: [n, V], rows need not sum to 1. Returns [n] int64 on the device of `probs`. A token of probability 0 is
-        never drawn: it takes no part in the search, whatever rounding does to its cumulative mass.
+        never drawn: its cumulative mass is that of the token before it.
         """
-        mass = probs.cumsum(-1, dtype=torch.float64).masked_fill_(probs <= 0, 0)
-        total = mass.amax(-1, keepdim=True)
+        mass = probs.cumsum(-1, dtype=torch.float64)
+        if not probs.is_cpu:
+            # Accelerators add up in pieces: rounding may make the sums fall, or rise where the probability is 0.
+            mass = mass.masked_fill_(probs <= 0, 0).cummax(-1).values
+        total = mass[:, -1:]
         assert total.amin().item() > 0, "a law without mass cannot be drawn from"
         dice = self._uniforms(len(probs)).to(probs.device)[:, None]
         # Rounding may lift dice x total to the total itself, beyond which there is no token.
         bar = torch.minimum(dice * total, total.nextafter(torch.zeros_like(total)))
-        return (mass > bar).view(torch.uint8).argmax(-1)
+        return torch.searchsorted(mass, bar, right=True)[:, 0]
 
     def exponential(self, count: int, vocabulary: int) -> Tensor:
         """[count, vocabulary] float64 noise of the standard exponential law, above 0."""

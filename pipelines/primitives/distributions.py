@@ -8,7 +8,7 @@ from torch import Tensor
 
 def guide(cond: Tensor, uncond: Tensor, scale: float) -> Tensor:
     """Classifier-free guidance on logits of one shape: uncond + scale (cond - uncond). Ho & Salimans 2022."""
-    return uncond + scale * (cond - uncond)
+    return torch.add(uncond, cond - uncond, alpha=scale)
 
 
 def one_hot(tokens: list[int], like: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Warp:
         if self.temperature < COLDEST:
             best = logits.argmax(-1, keepdim=True)
             return torch.zeros_like(logits).scatter(-1, best, 1)
-        return (logits / self.temperature).softmax(-1)
+        return (logits if self.temperature == 1 else logits / self.temperature).softmax(-1)
 
     def filter(self, probs: Tensor) -> Tensor:
         """Probabilities [..., V] after top-k (ties with the k-th stay), then top-p (the crossing token stays)."""
