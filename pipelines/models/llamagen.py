@@ -151,6 +151,13 @@ class LlamaGenCondition(nn.Module):
         return self.fc2(F.gelu(self.fc1(features), approximate="tanh"))
 
 
+class LlamaGenHead(nn.Linear):
+    """Features [.., D] to logits [.., V]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return product(x.flatten(0, -2), self.weight).view(*x.shape[:-1], -1)
+
+
 class LlamaGenLayer(nn.Module):
     """One block: attention, then SwiGLU, each behind its RMSNorm and added to the stream.
 
@@ -220,7 +227,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
         self.token_embedding = nn.Embedding(vocab_size, dim)
         self.layers = nn.ModuleList(LlamaGenLayer(dim, ffn_dim or ffn_width(dim), norm_eps) for _ in range(num_layers))
         self.norm = nn.RMSNorm(dim, eps=norm_eps)
-        self.head = nn.Linear(dim, vocab_size, bias=False)
+        self.head = LlamaGenHead(dim, vocab_size, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
