@@ -1,6 +1,8 @@
 """The loop, the walk and the race: what is counted, what a rule is told, when the clock runs."""
 
 import math
+import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,6 +10,8 @@ import pytest
 import torch
 from conftest import GivenDice, Table, TableSession, generate, laws_only, tokens
 
+from pipelines import ARPipeline, SJDPipeline
+from pipelines.base import ARImagePipeline
 from pipelines.decoding.drafters import Drafter, NoDraft
 from pipelines.decoding.jacobi_drafter import AsPoints, JacobiDrafter
 from pipelines.decoding.loop import decode
@@ -19,6 +23,7 @@ from pipelines.primitives.distributions import Warp
 from pipelines.primitives.layout import Layout
 from pipelines.primitives.trace import Step
 from pipelines.primitives.tree import EMPTY, Draft, chain
+from tests.tiny import components
 
 
 TARGET = Table(seed=5, vocabulary=12, length=4)
@@ -197,6 +202,28 @@ def test_the_consumer_keeps_its_gradients():
     run = decode(session(), NoDraft(), Walk(ExactRule()), chance(), 4)
     next(run)
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("method", [ARPipeline, SJDPipeline])
+def test_an_interrupt_acts_within_one_forward(method: type[ARImagePipeline]):
+    pipe, forwards = method(**components()), []
+
+    def slow(*_) -> None:
+        time.sleep(0.02)
+        forwards.append(time.monotonic())
+
+    pipe.transformer.register_forward_pre_hook(slow)
+    stream = pipe.stream("a panda on snow", generator=torch.Generator().manual_seed(0))
+    drawing = threading.Thread(target=list, args=(stream,))
+    drawing.start()
+    while len(forwards) < 4:
+        time.sleep(0.001)
+    asked = time.monotonic()
+    stream.interrupt()
+    drawing.join()
+    assert time.monotonic() - asked < 0.3
+    assert sum(begun > asked for begun in forwards) <= 1, "another pass began after the one that was running"
+    assert stream.trace.steps and not stream.trace.complete, "what is drawn stays"
 
 
 def timed(seconds: list[float], closed: list[str], name: str) -> Iterator[Step]:
