@@ -1,0 +1,177 @@
+"""Train the head that drafts for a trained transformer: `torchrun --nproc_per_node 2 -m training.train_drafter`.
+
+The target reads each fresh scene once; its features are kept and trained on several times. Loss of EAGLE-1 (Li et al.
+2024, arXiv:2401.15077). Starts from --resume when given: weights alone are enough to go on. Processes work alone and
+average their weights every few steps (local SGD).
+"""
+
+import argparse
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from accelerate.local_sgd import LocalSGD
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
+
+from pipelines.models.eagle import EagleHead
+from pipelines.models.llamagen import LlamaGenTransformer
+from pipelines.models.patch_tokenizer import PatchTokenizer
+from training import command, new_folder, positive_float, positive_int, saved_folder, saved_model, scenes
+from training.draft_quality import Quality, measure
+from training.muon import Muon
+from training.train_transformer import AVERAGE_EVERY, DROPPED_CAPTIONS, SAVE_SECONDS, Batch, make_batch
+
+
+LOGIT_WEIGHT = 0.1  # of the logits' loss beside the features'
+NOISE = 0.2 * 512  # width of the uniform noise on input features, times the rows of a sequence
+REUSE = 4  # times a picture is trained on
+KEPT = 4096  # pictures whose features are kept, 0.13 MB each at a width of 256
+HELD_OUT = 8  # captions to measure on
+
+
+@dataclass(frozen=True)
+class Read:
+    """Pictures as the target has read them."""
+
+    tokens: Tensor  # [B, T]
+    hidden: Tensor  # [B, P + T - 1, D] half precision: what its head reads
+
+
+class Target(nn.Module):
+    """Text encoder and transformer, frozen."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.transformer = LlamaGenTransformer.from_pretrained(folder / "transformer").float().eval()
+        self.text_encoder = T5EncoderModel.from_pretrained(folder / "text_encoder").float().eval()
+        self.requires_grad_(False)
+
+    @torch.no_grad()
+    def forward(self, batch: Batch, uncond: Tensor) -> Read:
+        features = self.text_encoder(input_ids=batch.ids, attention_mask=batch.mask.long()).last_hidden_state
+        output = self.transformer(features * batch.mask[..., None], batch.mask, batch.tokens, uncond)
+        return Read(batch.tokens, output.hidden.half())
+
+
+def losses(head: nn.Module, frozen: nn.Linear, read: Read, text: int, noise: float) -> tuple[Tensor, Tensor]:
+    """Of features (smooth L1) and of logits (cross-entropy of the target's law), means over image rows.
+
+    text: rows whose following token is text; noise: width of the uniform noise on the features read.
+    """
+    hidden = read.hidden.float()
+    tokens = F.pad(read.tokens[:, :-1], (text, 0))
+    seen = hidden[:, :-1] + noise * (torch.rand_like(hidden[:, :-1]) - 0.5)
+    guessed, true = head(tokens, seen)[:, text:], hidden[:, text + 1 :]
+    law = frozen(true).softmax(-1)
+    return F.smooth_l1_loss(guessed, true), -(law * frozen(guessed).log_softmax(-1)).sum(-1).mean()
+
+
+class Reader:
+    """Batches for training: fresh ones, and in between ones read before."""
+
+    def __init__(self, target: Target, vq: PatchTokenizer, text: PreTrainedTokenizerFast, size: int, seed: list[int]):
+        self.target, self.vq, self.text, self.size = target, vq, text, size
+        self.rng, self.kept, self.drawn = np.random.default_rng(seed), [], 0
+
+    def next(self) -> Read:
+        self.drawn += 1
+        if self.drawn % REUSE and self.kept:
+            return self.kept[self.rng.integers(len(self.kept))]
+        made = [scenes.sample(self.rng) for _ in range(self.size)]
+        batch = make_batch(made, self.vq, self.text, int(self.rng.integers(2**31)))
+        uncond = torch.rand(self.size, device=batch.tokens.device) < DROPPED_CAPTIONS
+        read = self.target(batch, uncond)
+        self.kept = [*self.kept[-(KEPT // self.size) + 1 :], read]
+        return read
+
+
+def optimizers(head: EagleHead, scale: float) -> list[torch.optim.Optimizer]:
+    trained = [weight for weight in head.parameters() if weight.requires_grad]
+    matrices = [weight for weight in trained if weight.ndim == 2]
+    others = [weight for weight in trained if weight.ndim == 1]
+    return [
+        Muon(matrices, lr=0.02 * scale),
+        torch.optim.AdamW(others, lr=2e-3 * scale, betas=(0.9, 0.95), weight_decay=0),
+    ]
+
+
+def report(head: EagleHead, target: Target, vq: PatchTokenizer, text: PreTrainedTokenizerFast) -> Quality:
+    """On held-out pairs, the same in every run."""
+    rng = np.random.default_rng([4, 1])
+    made = [scenes.sample(rng, True) for _ in range(HELD_OUT)]
+    captions = [scenes.caption(scene, rng) for scene in made]
+    batch = make_batch(made, vq, text, 0)
+    return measure(head.eval(), target.transformer, target.text_encoder, text, captions, batch.tokens)
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    model = Path("assets/emoji-scenes")
+    parser.add_argument("--minutes", type=positive_float, default=20.0)
+    parser.add_argument("--model", type=saved_model, default=str(model), help="folder of the target")
+    parser.add_argument(
+        "--tokenizer", type=saved_folder, default=str(model / "vqvae"), help="folder of its PatchTokenizer"
+    )
+    parser.add_argument("--resume", type=saved_folder, help="folder of a saved head to go on from")
+    parser.add_argument("--out", type=new_folder, default=scenes.CACHE / "drafter")
+    parser.add_argument("--width", type=positive_int, help="of the head's layer; default: the target's")
+    parser.add_argument("--ffn_dim", type=positive_int, help="default: two thirds of 4 x width, as the target's")
+    parser.add_argument("--batch", type=positive_int, default=8, help="pictures a step and process")
+    parser.add_argument("--lr_scale", type=positive_float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args, accelerator = options(), Accelerator()
+    torch.manual_seed(args.seed + accelerator.process_index)
+    vq = PatchTokenizer.from_pretrained(args.tokenizer).float().to(accelerator.device).eval()
+    text = AutoTokenizer.from_pretrained(args.model / "tokenizer")
+    target = Target(args.model).to(accelerator.device)
+    head = EagleHead.over(target.transformer, args.width, args.ffn_dim)
+    if args.resume:
+        head = EagleHead.from_pretrained(args.resume).float()
+    head.to(accelerator.device).train()
+    trained = accelerator.prepare(head)
+    steppers = optimizers(head, args.lr_scale)
+    rates = [stepper.param_groups[0]["lr"] for stepper in steppers]
+    reader = Reader(target, vq, text, args.batch, [args.seed, 5, accelerator.process_index])
+    rows = head.config.cls_token_num + head.config.grid_size**2
+    start, saved, step, done = time.monotonic(), time.monotonic(), 0, 0.0
+    with LocalSGD(accelerator, trained, local_sgd_steps=AVERAGE_EVERY, enabled=accelerator.num_processes > 1) as local:
+        while done < 1:
+            share = max(0.0, min(1.0, (step + 1) / 60, 2 * (1 - done)))
+            for stepper, rate in zip(steppers, rates):
+                stepper.param_groups[0]["lr"] = rate * share
+            of_features, of_logits = losses(trained, head.head, reader.next(), head.text_rows, NOISE / rows)
+            accelerator.backward(of_features + LOGIT_WEIGHT * of_logits)
+            for stepper in steppers:
+                stepper.step()
+                stepper.zero_grad()
+            local.step()
+            step += 1
+            if step % AVERAGE_EVERY:
+                continue
+            # Where the weights are equal, all processes must agree on how much time is left.
+            elapsed = torch.tensor((time.monotonic() - start) / (60 * args.minutes), device=accelerator.device)
+            done = accelerator.reduce(elapsed, "mean").item()
+            if accelerator.is_main_process:
+                pictures, seconds = step * args.batch * accelerator.num_processes, 60 * args.minutes * done
+                found = f"features {of_features.item():.4f}, logits {of_logits.item():.3f}"
+                print(f"{seconds:.0f} s, {pictures} pictures, {found}", flush=True)
+            if accelerator.is_main_process and (time.monotonic() - saved > SAVE_SECONDS or done >= 1):
+                head.save_pretrained(args.out)
+                print(json.dumps(report(head, target, vq, text).to_dict()), flush=True)
+                head.train()
+                saved = time.monotonic()
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    command(main)
