@@ -11,6 +11,7 @@ METHODS: dict[str, str] = {
     "LanternPlusPlusPipeline": "pipelines.pipeline_lantern_plus_plus",
     "UniformRSDPipeline": "pipelines.pipeline_uniform_rsd",
     "CoolSDPipeline": "pipelines.pipeline_cool_sd",
+    "CascadePipeline": "pipelines.pipeline_cascade",
     "JacobiPipeline": "pipelines.pipeline_jacobi",
     "SJDPipeline": "pipelines.pipeline_sjd",
     "GSDPipeline": "pipelines.pipeline_gsd",

@@ -33,7 +33,7 @@ from pipelines.primitives.layout import Layout
 from pipelines.primitives.trace import Step, Trace
 from pipelines.primitives.tree import EMPTY
 from pipelines.request import Plan, Request, fresh_generator, requests
-from pipelines.settings import SAMPLING, Sampling, Settings, write_defaults
+from pipelines.settings import SAMPLING, Sampling, Settings
 from pipelines.stream import Run, Stream, circumstances
 
 
@@ -117,7 +117,7 @@ class ARImagePipeline(DiffusionPipeline):
     def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:
         """Write each component into a folder of its own, weights as safetensors, and the model's defaults."""
         super().save_pretrained(save_directory, **kwargs)
-        write_defaults(Path(save_directory), model_folder.origin_of(self.transformer).defaults)
+        model_folder.origin_of(self.transformer).write(Path(save_directory))
 
     @property
     def model(self) -> ImageModel:

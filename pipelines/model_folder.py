@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 from diffusers import ConfigMixin
-from torch import nn
+from torch import Tensor, nn
 
+from pipelines.models.feature_mean import read_mean, write_mean
 from pipelines.models.weights import check_stored
-from pipelines.settings import read_defaults
+from pipelines.settings import read_defaults, write_defaults
 
 
 INDEX = "model_index.json"
@@ -27,10 +28,17 @@ COMPONENTS = (*MODELS, TOKENIZER)
 
 @dataclass(frozen=True)
 class Origin:
-    """Where weights came from: the name of their folder, and its `method_defaults.json`."""
+    """Where weights came from: the name of their folder, its `method_defaults.json`, its mean of features [D]."""
 
     name: str
     defaults: dict[str, dict[str, Any]]
+    feature_mean: Tensor | None = None
+
+    def write(self, folder: Path) -> None:
+        """Keep what is known beside weights saved in `folder`; what is not gets no file."""
+        write_defaults(folder, self.defaults)
+        if self.feature_mean is not None:
+            write_mean(folder, self.feature_mean)
 
 
 MEMORY = Origin("built in memory", {})
@@ -45,7 +53,7 @@ def origin_of(transformer: nn.Module) -> Origin:
 
 def adopt(folder: Path, transformer: nn.Module) -> None:
     """Remember that this transformer was loaded from `folder`."""
-    _origins[transformer] = Origin(folder.name, read_defaults(folder))
+    _origins[transformer] = Origin(folder.name, read_defaults(folder), read_mean(folder, transformer.config.dim))
 
 
 def open_folder(path: str | PathLike) -> Path:

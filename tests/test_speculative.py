@@ -26,6 +26,7 @@ NEUTRAL = {
     "LanternPlusPlusPipeline": {"lam": 1.0},
     "UniformRSDPipeline": {"delta": 1.0},
     "CoolSDPipeline": {"delta": 1.0, "nu": 0.0},
+    "CascadePipeline": {"delta": 0.0},
 }
 
 
