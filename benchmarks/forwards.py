@@ -13,7 +13,7 @@ from pipelines.primitives.tree import EMPTY, Draft, chain
 
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)  # tokens of one forward
-REPEATS = 21  # each time is the median of so many, taken in turns
+ROUNDS, WARM_UP, REPEATS = 7, 5, 3  # each time is the median of ROUNDS x REPEATS, the sizes taking turns by rounds
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "einsum")
 ATTENTION = "scaled_dot_product"
 
@@ -60,10 +60,17 @@ class Forwards:
 
     @torch.no_grad()
     def seconds(self) -> dict[int, float]:
-        """t(n): seconds of one forward over n tokens, for every n of `SIZES` for which the picture has room."""
+        """t(n): seconds of one forward over n tokens, for every n of `SIZES` for which the picture has room.
+
+        Some forwards of the same size go before, as in a run: right after a large one, a small one takes half as long
+        again.
+        """
         drafts = {size: self.chain(size) for size in SIZES if size <= self.room}
-        rounds = [{size: self._time_score(draft) for size, draft in drafts.items()} for _ in range(1 + REPEATS)]
-        return {size: float(np.median([times[size] for times in rounds[1:]])) for size in drafts}
+        times: dict[int, list[float]] = {size: [] for size in drafts}
+        for _ in range(ROUNDS):
+            for size, draft in drafts.items():
+                times[size] += self._in_a_row(lambda draft=draft: self.session.score(draft).probs)
+        return {size: float(np.median(found)) for size, found in times.items()}
 
     @torch.no_grad()
     def product_seconds(self) -> float:
@@ -75,10 +82,11 @@ class Forwards:
         with Products() as products:
             self.session.score(EMPTY)
         assert products.calls, "the forward ran no matrix product that is known here"
-        return float(np.median([clocked(products.replay) for _ in range(1 + REPEATS)][1:]))
+        return float(np.median([seconds for _ in range(ROUNDS) for seconds in self._in_a_row(products.replay)]))
 
-    def _time_score(self, draft: Draft) -> float:
-        return clocked(lambda: self.session.score(draft).probs)
+    def _in_a_row(self, work: Callable[[], Tensor]) -> list[float]:
+        """Seconds of the last repeats of many."""
+        return [clocked(work) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
 
 
 def clocked(work: Callable[[], Tensor]) -> float:
