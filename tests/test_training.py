@@ -9,6 +9,7 @@ from tests import tiny
 from training import scenes, words
 from training.muon import orthogonal
 from training.train_transformer import (
+    BEGIN_WEIGHT,
     TOP_TOKENS,
     TOP_WEIGHT,
     Batch,
@@ -90,14 +91,15 @@ def example(opaque: list[int]) -> Batch:
     covered[0, opaque] = True
     named, mask = torch.tensor([[False, True, False]]), torch.tensor([[False, True, True]])
     tokens = torch.arange(100)[None] % 7
-    return Batch(torch.tensor([[0, 5, 6]]), named, mask, tokens, covered)
+    return Batch(torch.tensor([[0, 5, 6]]), named, mask, tokens, covered, covered)
 
 
-def test_only_rows_after_the_objects_first_token_weigh_more():
+def test_what_tokens_weigh_follows_from_the_tokens_before():
     logits = torch.randn(1, 100, 7, generator=torch.Generator().manual_seed(1))
-    batch = example([10, 11, 30])
+    batch = example([40, 41, 60])
     weight = torch.ones(100)
-    weight[11 : 10 + TOP_TOKENS] = TOP_WEIGHT  # the first token itself does not: it would begin too early
+    weight[32:41] = BEGIN_WEIGHT  # the first token of the object like those before it: else it would begin too early
+    weight[41 : 40 + TOP_TOKENS] = TOP_WEIGHT
     assert picture_loss(logits, batch).item() == pytest.approx(
         ((token_losses(logits, batch)[0] * weight).sum() / weight.sum()).item(), rel=1e-5
     )

@@ -89,7 +89,7 @@ def along_chain(run: EagleRun, session, law: Tensor, chance: Chance) -> Tensor:
 def summed(found: Tensor) -> Quality:
     """found: [chains, DEPTH, 4]."""
     tried, agree, overlap, entropy = found.unbind(-1)
-    bins = torch.bucketize(entropy.flatten(), torch.tensor(BINS, device=entropy.device))
+    bins = torch.bucketize(entropy.flatten().contiguous(), torch.tensor(BINS, device=entropy.device))
     weight = tried.flatten().new_zeros(len(BINS) + 1).index_add_(0, bins, tried.flatten())
     kept = torch.zeros_like(weight).index_add_(0, bins, (tried * overlap).flatten())
     reached = tried.mean(0).clamp(min=1e-9)

@@ -124,22 +124,22 @@ def stars() -> np.ndarray:
         cy, cx = rng.integers(3, 5, 2)
         spot = np.exp(-((y - cy) ** 2 + (x - cx) ** 2) / rng.choice([1.0, 2.2]))
         light[row * 8 : row * 8 + 8, column * 8 : column * 8 + 8] = spot
-    return blend((18, 24, 62), (40, 44, 100), 0.45 + 0.34 * noise(11, 15, 12)) + 190 * light[..., None]
+    return blend((18, 24, 62), (40, 44, 100), 0.45 + 0.4 * noise(11, 14, 11)) + 190 * light[..., None]
 
 
 @functools.cache
 def field(place: str) -> np.ndarray:
     """[FIELD, FIELD, 3] float32 background of a place, tileable."""
     if place in PLAIN:
-        return np.asarray(PLAIN[place], np.float32) + 15 * noise(20, 11, 10)[..., None]
+        return np.asarray(PLAIN[place], np.float32) + 20 * noise(20, 11, 10)[..., None]
     cobble = np.maximum(noise(12, 13, 11), noise(13, 13, 11))
     makers = {
-        "grass": lambda: blend((56, 120, 44), (140, 192, 78), 0.5 + 0.22 * noise(1, 7, 14) + 0.1 * noise(2, 40, 40)),
-        "sand": lambda: blend((206, 172, 116), (240, 216, 164), 0.5 + 0.3 * noise(3, 18, 8)),
+        "grass": lambda: blend((56, 120, 44), (140, 192, 78), 0.5 + 0.26 * noise(1, 7, 14) + 0.1 * noise(2, 40, 40)),
+        "sand": lambda: blend((206, 172, 116), (240, 216, 164), 0.5 + 0.36 * noise(3, 17, 8)),
         "snow": lambda: blend((200, 216, 236), (250, 252, 255), 0.58 + 0.36 * noise(4, 14, 10)),
-        "water": lambda: blend((34, 98, 172), (112, 184, 226), 0.45 + 0.28 * noise(5, 24, 7)),
+        "water": lambda: blend((34, 98, 172), (112, 184, 226), 0.45 + 0.33 * noise(5, 22, 7)),
         "sky": lambda: blend((104, 172, 236), (246, 250, 255), 0.8 * np.clip(noise(6, 22, 12) + 0.1, 0, 1.25)),
-        "sunset": lambda: np.zeros((FIELD, FIELD, 3), np.float32) + 16 * noise(14, 18, 9)[..., None],
+        "sunset": lambda: np.zeros((FIELD, FIELD, 3), np.float32) + 21 * noise(14, 17, 9)[..., None],
         "forest": lambda: blend((22, 58, 34), (74, 128, 60), 0.42 + 0.25 * noise(15, 12, 12)),
         "stone": lambda: blend((106, 108, 114), (182, 182, 184), 0.3 + 0.24 * cobble),
         "night": stars, "brick": bricks, "wood": planks,

@@ -7,8 +7,9 @@ are enough to go on. Processes work alone and average their weights every few st
 import argparse
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -42,10 +43,14 @@ from training.muon import Muon
 TEXT_LENGTH = 8  # words a prompt may keep
 LAYERS = 4  # of a new transformer
 DROPPED_CAPTIONS = 0.1
-# What an object is, its words say; once its upper rows stand, the rows below follow from them. So these rows count
-# more. Where they begin is known from the tokens before, so the weights do not bend the law that is learned.
+# What an object is, its words say, through the few tokens of its upper edge; the rest follows from them. So the rows
+# where it may begin count more, and what comes after its beginning. Both are known from the tokens before, so the
+# weights do not bend the law that is learned.
+BEGIN_ROWS = range(scenes.TOPS[0] // scenes.GRID, 6)
+BEGIN_WEIGHT = 3.0
 TOP_TOKENS = 48
 TOP_WEIGHT = 4.0
+SHORT_ROWS, FULL_EVERY = 7, 4  # most steps train on the upper rows alone, for the same reason; every fourth on all
 HINT_WEIGHT = 0.1
 GUIDANCE = 3.0  # of the sample sheet
 SHEET = [
@@ -63,6 +68,13 @@ class Batch:
     mask: Tensor  # [B, P] bool, True where there is a word
     tokens: Tensor  # [B, T] of the picture
     opaque: Tensor  # [B, T] bool: mostly covered by the object
+    touched: Tensor  # [B, T] bool: covered by the object in part at least
+
+    def top(self, rows: int) -> Self:
+        """The same pictures without the rows below."""
+        count = rows * (scenes.SIDE // scenes.GRID)
+        own = {name: getattr(self, name)[:, :count] for name in ("tokens", "opaque", "touched")}
+        return replace(self, **own)
 
 
 class Captioned(nn.Module):
@@ -95,9 +107,9 @@ def make_batch(made: list[scenes.Scene], vq: PatchTokenizer, text: PreTrainedTok
     named = torch.isin(ids, torch.tensor(text.convert_tokens_to_ids(list(scenes.OBJECT_NAMES))))
     pixels = torch.from_numpy(np.stack([s.pixels for s in made])).permute(0, 3, 1, 2).float() / 127.5 - 1
     covered = torch.from_numpy(np.stack([s.opaque for s in made])).float()[:, None]
-    opaque = F.avg_pool2d(covered, scenes.GRID).flatten(1) > 0.5
-    ids, named, mask, pixels, opaque = (x.to(vq.device) for x in (ids, named, mask, pixels, opaque))
-    return Batch(ids, named, mask, vq.encode(pixels).flatten(1), opaque)
+    share = F.avg_pool2d(covered, scenes.GRID).flatten(1)
+    ids, named, mask, pixels, share = (x.to(vq.device) for x in (ids, named, mask, pixels, share))
+    return Batch(ids, named, mask, vq.encode(pixels).flatten(1), share > 0.5, share > 0)
 
 
 def token_losses(logits: Tensor, batch: Batch) -> Tensor:
@@ -107,8 +119,10 @@ def token_losses(logits: Tensor, batch: Batch) -> Tensor:
 
 def picture_loss(logits: Tensor, batch: Batch) -> Tensor:
     """Weighted mean of the token losses."""
-    since = batch.opaque.cumsum(1).clamp(max=1).cumsum(1)  # 1 at the object's first token
-    weight = 1 + (TOP_WEIGHT - 1) * ((since > 1) & (since <= TOP_TOKENS))
+    since = batch.touched.cumsum(1).clamp(max=1).cumsum(1)  # 1 at the object's first token
+    row = torch.arange(since.shape[1], device=since.device) // (scenes.SIDE // scenes.GRID)
+    may_begin = (since <= 1) & (row >= BEGIN_ROWS.start) & (row < BEGIN_ROWS.stop)
+    weight = 1 + (BEGIN_WEIGHT - 1) * may_begin + (TOP_WEIGHT - 1) * ((since > 1) & (since <= TOP_TOKENS))
     return (token_losses(logits, batch) * weight).sum() / weight.sum()
 
 
@@ -266,7 +280,7 @@ def main() -> None:
     vq = PatchTokenizer.from_pretrained(args.tokenizer).float().to(accelerator.device)
     model, text = build(args, vq.config.num_codes)
     for layer in model.transformer.layers:
-        layer.compile()
+        layer.compile(dynamic=False)  # two lengths, two programs
     sets = fixed_sets(vq, text, args.batch)
     trained = accelerator.prepare(model)
     steppers = optimizers(model, args.lr_scale)
@@ -282,9 +296,10 @@ def main() -> None:
                     group["lr"] = lr * share
             drawn = [scenes.sample(rng) for _ in range(args.batch)]
             batch = make_batch(drawn, vq, text, int(rng.integers(2**31)))
+            part = batch.top(SHORT_ROWS) if step % FULL_EVERY else batch
             uncond = torch.rand(args.batch, device=accelerator.device) < DROPPED_CAPTIONS
-            logits, told = trained(batch.ids, batch.mask, batch.tokens, uncond)
-            loss, hint = picture_loss(logits, batch), hint_loss(told, batch, uncond)
+            logits, told = trained(part.ids, part.mask, part.tokens, uncond)
+            loss, hint = picture_loss(logits, part), hint_loss(told, batch, uncond)
             accelerator.backward(loss + HINT_WEIGHT * hint)
             for stepper in steppers:
                 stepper.step()
