@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,15 @@ from accelerate import PartialState
 
 import pipelines
 from pipelines.contest import Ask, Contest, Line
-from pipelines.menu import asked, open_knobs
+from pipelines.menu import open_menu, read_json
+from pipelines.models.codebook import mean_colours
+from pipelines.models.llamagen_family import native_dtype
 from pipelines.settings import SAMPLING, Knob
 from visualize import events
 from visualize.broadcast import Broadcast
+from visualize.lessons import verdicts
 from visualize.notes import in_line, not_known, note, offer
+from visualize.parcel import Shelf
 from visualize.recorded import open_recordings
 from visualize.style import hex_colours
 
@@ -33,37 +38,30 @@ from visualize.style import hex_colours
 ASSETS = Path(__file__).parent / "assets"
 EMBEDDED = ASSETS / "emoji-scenes"
 STAGE = ("run.js", "canvas.js", "words.js", "stage.js", "square.js", "hands.js")  # one script, in this order
+METHOD = "SJDPipeline"  # chosen when the page opens
 
 WAITING_SECONDS = 0.25  # between two words to one who waits, which are also where waiting can be given up
 PROGRESS_SECONDS = 0.5  # between two signs of life of the JSON endpoint, which are also where it can be cancelled
 STATE_SECONDS = 3600  # how long a run can be saved after its visitor was last seen
+FIRST_KNOBS = 3  # of a method; the others are folded away
 SLIDER_STEPS = 60  # whole numbers of a longer range are offered in powers of two
 THREADS = max(1, torch.get_num_threads() - 1)  # for the worker; server and browser need a core, or OpenMP stalls
 WAITING = "waiting"  # kind of a note that holds only until something happens
 
-SENTENCE = (
-    "Each square is one token. Drawn plainly, each takes one pass through the whole network. "
-    "Drawn with guesses, one pass checks several squares and keeps those that the network agrees with."
-)
+Message = tuple[Any, Any, Any, Any]  # see `message`
+
+SENTENCE = "Drawn plainly, each square takes a pass of the network. With guesses, one pass may bring several."
 
 
 def load(folder: Path) -> dict[str, Any]:
     """The components that all runs share, read once per server. Raises ValueError for a folder of something else."""
-    # Imported here: diffusers and transformers take longer to import than the page to appear.
-    from pipelines.models.llamagen_family import native_dtype
-
     device = PartialState().device
     return pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device).components
 
 
 def colours(components: "Future[dict[str, Any]]") -> str:
     """The palette for the page, once the components are there."""
-    from pipelines.models.codebook import mean_colours
-
     return hex_colours(mean_colours(pipelines.ARPipeline(**components.result()).model))
-
-
-Message = tuple[Any, Any, Any, Any]
 
 
 def message(text: str | None = None, pixels: str | None = None, notice: str | None = None, run: Any = None) -> Message:
@@ -78,17 +76,12 @@ class Studio:
     two such teams hinder each other: on 2 cores a token then takes 5.1 ms instead of 2.3, even one after the other.
     """
 
-    def __init__(self, worker: ThreadPoolExecutor, components: "Future[dict[str, Any]]", palette: "Future[str]"):
-        self.worker, self.components, self.palette = worker, components, palette
-        self.line = Line()
+    def __init__(self, worker: ThreadPoolExecutor, components: "Future[dict[str, Any]]"):
+        self.worker, self.components, self.line = worker, components, Line()
 
     def work(self, task: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a task, done by the worker."""
         return self.worker.submit(task, *arguments).result()
-
-    def ready(self) -> str:
-        """The palette, as soon as there is one; until then squares are grey."""
-        return self.palette.result()
 
     def draw(self, make: Callable[[], Ask]) -> Iterator[Message]:
         """Draw a picture a lane, when it is this visitor's turn."""
@@ -111,9 +104,9 @@ class Studio:
 
     def finish(self, run: Broadcast | None, notice: str) -> tuple[Any, Any, Any]:
         """After a run, whether it came to its end or was stopped: close its event text, decode what there is."""
-        rest = "" if WAITING in notice else None
         was_stopped = run is not None and run.end(events.STOPPED)
-        return message(run.log.text, self.work(run.portraits), rest)[:3] if was_stopped else message(notice=rest)[:3]
+        news = (run.log.text, self.work(run.portraits)) if was_stopped else (None, None)
+        return message(*news, "" if WAITING in notice else None)[:3]
 
     def decode(
         self,
@@ -186,40 +179,59 @@ LAUNCH = {
 
 
 def control(owner: str, knob: Knob) -> gr.components.FormComponent:
-    """A knob's slider or list, its range and its words."""
+    """A knob's slider, list or field, its range and its words."""
     name = knob.name if owner == SAMPLING else f"{owner}-{knob.name}"
-    words = {"label": knob.label, "info": knob.help, "elem_id": name}
-    if knob.kind is str:
-        return gr.Dropdown(knob.choices, value=knob.default, **words)
+    words = {"value": knob.default, "label": knob.label, "info": knob.help, "elem_id": name}
+    if knob.choices:
+        return gr.Dropdown(list(knob.choices), **words)
+    if knob.is_optional:
+        return gr.Number(minimum=knob.low, maximum=knob.high, step=knob.step, **words)
     if knob.kind is int and (knob.high - knob.low) / knob.step > SLIDER_STEPS:
         powers = {2**power for power in range(32) if knob.low < 2**power < knob.high}
-        return gr.Dropdown(sorted(powers | {int(knob.low), knob.default, int(knob.high)}), value=knob.default, **words)
-    precision = 0 if knob.kind is int else None
-    return gr.Slider(knob.low, knob.high, knob.default, step=knob.step, precision=precision, **words)
+        return gr.Dropdown(sorted(powers | {knob.low, knob.default, knob.high}), **words)
+    return gr.Slider(knob.low, knob.high, step=knob.step, precision=0 if knob.kind is int else None, **words)
+
+
+def method_knobs(methods: dict[str, list[Knob]]) -> tuple[list[gr.Column], list[gr.components.Component]]:
+    """A column a method, of which the chosen one is shown; all their controls in order."""
+    columns, controls = [], []
+    for name, knobs in methods.items():
+        with gr.Column(visible=name == METHOD, elem_id=f"knobs-{name}") as column:
+            gr.Markdown(getattr(pipelines, name).__doc__.split("\n")[0])
+            controls += [control(name, knob) for knob in knobs[:FIRST_KNOBS]]
+            with gr.Accordion("More of this method", open=False, visible=len(knobs) > FIRST_KNOBS):
+                controls += [control(name, knob) for knob in knobs[FIRST_KNOBS:]]
+        columns.append(column)
+    return columns, controls
 
 
 def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
     """The whole page over one model folder. The weights load in the background; the page does not wait for them."""
     scenes = read_json(folder / "scenes.json", ("objects", "places", "examples"))
     config = read_json(folder / "transformer" / "config.json", ("grid_size", "vocab_size"))
-    knobs = open_knobs(folder, config["vocab_size"])
+    menu = open_menu(folder, config["vocab_size"])
     recordings = open_recordings(recorded, folder.name)
     worker = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(THREADS,))
     components = worker.submit(load, folder)
-    studio = Studio(worker, components, worker.submit(colours, components))
+    studio, mixed = Studio(worker, components), worker.submit(colours, components)
+    lessons = json.loads(asset("lessons.json"))
+    shelf = Shelf(recordings, os.path.relpath(folder, ASSETS.parent), menu.defaults())
+
+    def draw(*chosen: Any) -> Iterator[Message]:
+        yield from studio.draw(partial(menu.ask, *chosen))
+
     with gr.Blocks(title="Draftboard", analytics_enabled=False, fill_width=False) as page:
         gr.HTML(f"<h1>Draftboard</h1><p>{SENTENCE}</p>", elem_id="title")
+        doors, cards = school(lessons)
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="ask"):
-                prompt = gr.Textbox(
-                    scenes["examples"][0], label="Prompt", max_lines=1, max_length=200, elem_id="prompt"
-                )
+                first = scenes["examples"][0]
+                prompt = gr.Textbox(first, label="Prompt", max_lines=1, max_length=200, elem_id="prompt")
                 with gr.Row(elem_id="lanes"):
-                    names = [(events.short_name(name), name) for name in pipelines.METHODS]
-                    method = gr.Dropdown(names, value=names[-1][1], label="Method", elem_id="method")
-                    opponent = gr.Dropdown(
-                        [*names, ("none", "")], value="ARPipeline", label="Beside it", elem_id="opponent"
-                    )
+                    names = [(events.short_name(name), name) for name in menu.methods]
+                    method = gr.Dropdown(names, value=METHOD, label="Method", elem_id="method")
+                    names.append(("none", ""))
+                    opponent = gr.Dropdown(names, value="ARPipeline", label="Beside it", elem_id="opponent")
                 with gr.Row(elem_id="buttons"):
                     go = gr.Button("Start", variant="primary", elem_id="go")
                     stop = gr.Button("Stop", interactive=False, elem_id="stop")
@@ -228,40 +240,69 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
                 with board(config["grid_size"], recordings.race()) as stage:
                     pixels, palette = wire("pixels", recordings.pixels()), wire("palette", recordings.palette)
             with gr.Column(elem_id="tune"):
-                groups, controls = [], []
-                for owner in pipelines.METHODS:
-                    with gr.Column(visible=owner == method.value, elem_id=f"knobs-{owner}") as group:
-                        gr.Markdown(getattr(pipelines, owner).__doc__.split("\n")[0])
-                        controls += [control(owner, knob) for knob in knobs[owner]]
-                    groups.append(group)
                 gr.Examples([[example] for example in scenes["examples"]], [prompt], label="Examples")
                 with gr.Row(elem_id="seeds"):
                     seed = gr.Number(7, label="Seed", precision=0, elem_id="seed")
                     dice = gr.Button("New seed", elem_id="dice", min_width=110, scale=0)
+                groups, controls = method_knobs(menu.methods)
                 with gr.Accordion("Sampling", open=False):
-                    controls = [control(SAMPLING, knob) for knob in knobs[SAMPLING]] + controls
+                    controls = [control(SAMPLING, knob) for knob in menu.sampling] + controls
+                with gr.Accordion("Take along", open=False, elem_id="export"):
+                    save = gr.Button("Save this run", elem_id="save")
+                    gr.Markdown("Traces, pictures, figures and code in one file. The code draws the same tokens:")
+                    code = gr.Code(shelf.listing(), language="python", label="Code", elem_id="code")
                 with gr.Accordion("What it can draw", open=False):
                     gr.Markdown(offer(scenes), elem_id="words")
 
-        shown = gr.State(time_to_live=STATE_SECONDS)
+        shown, packed = gr.State(time_to_live=STATE_SECONDS), gr.Textbox(visible=False)
         start = [go.click, prompt.submit]
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
-        at_once = {"concurrency_limit": None}  # the studio keeps its own line
-
-        def draw(*chosen: Any) -> Iterator[Message]:
-            yield from studio.draw(partial(asked, knobs, *chosen))
 
         gr.on(start, None, None, [go, stop, notice], js=script("start"), queue=False, **quiet)
         inputs = [prompt, seed, opponent, method, *controls]
-        run = gr.on(start, draw, inputs, [stage, pixels, notice, shown], **at_once, **quiet)
-        end = run.then(studio.finish, [shown, notice], [stage, pixels, notice], **at_once, **quiet)
-        end.then(None, None, [go, stop], js=script("end"), **quiet)
+        run = gr.on(start, draw, inputs, [stage, pixels, notice, shown], **quiet)
+        end = run.then(studio.finish, [shown, notice], [stage, pixels, notice], **quiet)
+        answers = [card.answer for card in cards]
+        end.then(None, None, [go, stop, *answers], js=script("end", [verdicts(each) for each in lessons]), **quiet)
+        end.then(shelf.listing, shown, code, queue=False, **quiet)
         stop.click(None, None, None, cancels=run, queue=False, **quiet)
         dice.click(None, None, seed, js=script("newSeed"), queue=False, **quiet)
-        method.change(None, method, groups, js=script("showKnobs", list(pipelines.METHODS)), queue=False, **quiet)
-        page.load(studio.ready, None, palette, queue=False, **quiet)
-        gr.api(studio.decode, api_name="decode", **at_once)
-    return page.queue(max_size=20)
+        method.change(None, method, groups, js=script("showKnobs", list(menu.methods)), queue=False, **quiet)
+        save.click(partial(shelf.pack, work=studio.work), shown, packed, **quiet).then(
+            None, packed, None, js=script("save"), **quiet
+        )
+        for index, (door, card, lesson) in enumerate(zip(doors, cards, lessons)):
+            outputs = [*(other.column for other in cards), *answers, *inputs]
+            preset = script("lesson", index, len(lessons), menu.preset(lesson["preset"]))
+            door.click(None, None, outputs, js=preset, queue=False, **quiet)
+            card.guess.input(None, card.guess, None, js=script("predict", index), queue=False, **quiet)
+        page.load(mixed.result, None, palette, queue=False, **quiet)
+        gr.api(studio.decode, api_name="decode")
+    return page.queue(default_concurrency_limit=None)  # the studio keeps a line of its own
+
+
+@dataclass(frozen=True)
+class Card:
+    """A lesson: what for, a question to be answered before the action, and room for what the run then shows."""
+
+    column: gr.Column
+    guess: gr.Radio
+    answer: gr.Markdown
+
+
+def school(lessons: list[dict[str, Any]]) -> tuple[list[gr.Button], list[Card]]:
+    """A button a lesson, side by side, and their cards, none of them open."""
+    with gr.Row(elem_id="lessons"):
+        names = [f"{number} {lesson['title']}" for number, lesson in enumerate(lessons, start=1)]
+        doors = [gr.Button(name, elem_id=f"lesson-{name[0]}", min_width=0) for name in names]
+    cards = []
+    for lesson in lessons:
+        with gr.Column(visible=False, elem_classes="lesson") as column:
+            gr.Markdown(f"**{lesson['title']}.** {lesson['goal']}")
+            guess = gr.Radio(lesson["choices"], label=f"Predict: {lesson['question']}")
+            gr.Markdown(lesson["action"])
+            cards.append(Card(column, guess, gr.Markdown(visible=False)))
+    return doors, cards
 
 
 def board(side: int, text: str) -> gr.HTML:
@@ -277,19 +318,6 @@ def board(side: int, text: str) -> gr.HTML:
 def wire(name: str, value: str) -> gr.HTML:
     """A hidden child through which pictures or colours reach the stage."""
     return gr.HTML(value, wire=name, html_template="", js_on_load=asset("wire.js"))
-
-
-def read_json(path: Path, entries: tuple[str, ...]) -> dict[str, Any]:
-    """Raises ValueError, naming the file, where there is none or it does not hold the entries, none of them empty."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"`model` must be a model's folder, got {str(path)!r} that cannot be read: {error}."
-        ) from error
-    if not isinstance(found, dict) or not all(found.get(name) for name in entries):
-        raise ValueError(f"`model` must be a model's folder, got {str(path)!r} without {', '.join(entries)}.")
-    return found
 
 
 def script(name: str, *more: Any) -> str:

@@ -1,7 +1,8 @@
 // What the page's buttons do in the browser, at once, before any server answers.
 const page = (() => {
   const WAITING = '<p class="waiting">Waiting for the model.</p>';
-  const set = (name, value) => ({ __type__: "update", [name]: value });
+  const KEEP = { __type__: "update" };
+  const set = (name, value) => ({ ...KEEP, [name]: value });
 
   // Keyboard users land on Stop, not nowhere; after the run on Start.
   function start() {
@@ -9,16 +10,35 @@ const page = (() => {
     return [set("interactive", false), set("interactive", true), WAITING];
   }
 
-  function end() {
+  function end(verdicts) {
     setTimeout(() => {
       if (document.activeElement === document.body) document.querySelector("#go")?.focus({ preventScroll: true });
     }, 100);
-    return [set("interactive", true), set("interactive", false)];
+    const tell = (said, index) => (index === open ? { ...set("visible", true), value: said[bet] } : KEEP);
+    return [set("interactive", true), set("interactive", false), ...verdicts.map(tell)];
+  }
+
+  // The lesson that is open and what was predicted there.
+  let [open, bet] = [-1, ""];
+
+  function lesson(index, count, preset) {
+    const choice = (value) => Array.from({ length: count }, (_, other) => set("visible", value && other === index));
+    [open, bet] = [index, ""];
+    return [...choice(true), ...choice(false), ...preset];
+  }
+
+  function predict(index, chosen) {
+    bet = chosen;
   }
 
   const newSeed = () => Math.floor(Math.random() * 2 ** 31);
 
   const showKnobs = (methods, chosen) => methods.map((name) => set("visible", name === chosen));
 
-  return { start, end, newSeed, showKnobs };
+  // A file that the server packed, as a data URL.
+  function save(url) {
+    if (url) Object.assign(document.createElement("a"), { href: url, download: "draftboard-run.zip" }).click();
+  }
+
+  return { start, end, lesson, predict, newSeed, showKnobs, save };
 })();

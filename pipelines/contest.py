@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,12 @@ class Ask:
 
     def __post_init__(self) -> None:
         if type(self.seed) is not int or not 0 <= self.seed < SEEDS:
-            raise ValueError(f"`seed` must be a whole number from 0 to {SEEDS - 1}, got {self.seed!r:.40}; try 7.")
-        for method, _ in self.lanes:
+            raise ValueError(f"`seed` must be a whole number from 0 to {SEEDS - 1}, got {shown(self.seed)}; try 7.")
+        for method, settings in self.lanes:
             if method not in pipelines.METHODS:
-                raise ValueError(f"`method` must be one of {', '.join(pipelines.METHODS)}, got {method!r:.40}.")
+                raise ValueError(f"`method` must be one of {', '.join(pipelines.METHODS)}, got {shown(method)}.")
+            if not isinstance(settings, dict):
+                raise ValueError(f"`settings` must name settings and their values, got {shown(settings)}.")
 
 
 class Contest(Iterator[tuple[int, Step]]):
@@ -48,9 +51,10 @@ class Contest(Iterator[tuple[int, Step]]):
         """Raises ValueError for a prompt that cannot be drawn, and for a setting unknown or out of range."""
         streams = []
         for method, settings in ask.lanes:
-            self._pipe = getattr(pipelines, method)(**components)  # any of them turns tokens into pixels
+            pipe = self._pipe = getattr(pipelines, method)(**components)  # any of them turns tokens into pixels
+            settings = pipe.settings.revise(settings, owner=method, vocabulary=pipe.vocabulary).to_dict()
             dice = torch.Generator().manual_seed(ask.seed)
-            streams.append(self._pipe.stream(ask.prompt, generator=dice, **ask.sampling, **settings))
+            streams.append(pipe.stream(ask.prompt, generator=dice, **ask.sampling, **settings))
         self.traces = [stream.trace for stream in streams]
         self.unknown = streams[0].unknown
         self._turns = race({str(lane): stream for lane, stream in enumerate(streams)})

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from gradio_client.exceptions import AppError
 import app
 import pipelines
 from pipelines.contest import Ask
+from pipelines.menu import open_menu
 from tests import tiny
 from tests.visit import PROMPT, SEED, held, opened, save_model, tokens_alone
 from visualize import events
+from visualize.recorded import open_recordings
 
 
 WORKER = ThreadPoolExecutor(1)
@@ -36,12 +38,11 @@ def model(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def studio(model: dict[str, Any]) -> app.Studio:
-    return app.Studio(WORKER, held(model), Future())
+    return app.Studio(WORKER, held(model))
 
 
 def test_the_page_gets_a_colour_for_every_code(model: dict[str, Any]):
-    studio = app.Studio(WORKER, held(model), held(app.colours(held(model))))
-    assert len(studio.ready()) == 6 * tiny.VOCAB
+    assert len(app.colours(held(model))) == 6 * tiny.VOCAB
 
 
 def controls(page: gr.Blocks) -> dict[str, gr.components.Component]:
@@ -50,12 +51,16 @@ def controls(page: gr.Blocks) -> dict[str, gr.components.Component]:
 
 def test_controls_say_what_the_knobs_say(folder: Path):
     shown = controls(app.build(folder))
-    for owner, knobs in app.open_knobs(folder, tiny.VOCAB).items():
+    menu = open_menu(folder, tiny.VOCAB)
+    for owner, knobs in ({"sampling": menu.sampling} | menu.methods).items():
         for knob in knobs:
             each = shown[knob.name if owner == "sampling" else f"{owner}-{knob.name}"]
             assert (each.label, each.info, each.value) == (knob.label, knob.help, knob.default)
             if isinstance(each, gr.Slider):
                 assert (each.minimum, each.maximum, each.step) == (knob.low, knob.high, knob.step)
+                continue
+            if knob.is_optional:
+                assert (each.minimum, each.maximum) == (knob.low, knob.high)
                 continue
             offered = [value for _, value in each.choices]
             assert offered[0] == (knob.choices or [knob.low])[0] and offered[-1] == (knob.choices or [knob.high])[-1]
@@ -65,21 +70,28 @@ def test_controls_say_what_the_knobs_say(folder: Path):
 
 
 def test_what_the_controls_say_is_drawn(folder: Path):
-    knobs = app.open_knobs(folder, tiny.VOCAB)
-    values = {(owner, knob.name): knob.default for owner, group in knobs.items() for knob in group}
-    values |= {("SJDPipeline", "window"): 4, ("sampling", "top_k"): 8}
-    wanted = app.asked(knobs, PROMPT, SEED, "SJDPipeline", "SJDPipeline", *values.values())
-    assert wanted.lanes == [("SJDPipeline", {}), ("SJDPipeline", {"window": 4, "start": "uniform"})]
+    menu = open_menu(folder, tiny.VOCAB)
+    values = menu.knobs() | {("SJDPipeline", "window"): 4, ("sampling", "top_k"): 8}
+    wanted = menu.ask(PROMPT, SEED, "SJDPipeline", "SJDPipeline", *values.values())
+    assert wanted.lanes[0] == ("SJDPipeline", {}), "the opponent has no controls"
+    assert wanted.lanes[1] == ("SJDPipeline", pipelines.SJDPipeline.Settings(window=4).to_dict())
     assert (wanted.prompt, wanted.seed, wanted.sampling["top_k"]) == (PROMPT, SEED, 8)
-    assert app.asked(knobs, PROMPT, SEED, "", "ARPipeline", *values.values()).lanes == [("ARPipeline", {})]
+    assert menu.ask(PROMPT, SEED, "", "ARPipeline", *values.values()).lanes == [("ARPipeline", {})]
 
 
 def test_every_method_is_offered_and_the_knobs_of_one_are_shown(folder: Path):
-    shown = controls(app.build(folder))
-    assert [value for _, value in shown["method"].choices] == list(pipelines.METHODS)
-    assert [value for _, value in shown["opponent"].choices] == [*pipelines.METHODS, ""]
-    visible = [name for name in pipelines.METHODS if shown[f"knobs-{name}"].visible]
+    shown, methods = controls(app.build(folder)), list(pipelines.METHODS)
+    assert [value for _, value in shown["method"].choices] == methods
+    assert [value for _, value in shown["opponent"].choices] == [*methods, ""]
+    visible = [name for name in methods if shown[f"knobs-{name}"].visible]
     assert visible == [shown["method"].value]
+
+
+def test_methods_that_need_a_draft_model_are_offered_where_there_is_one(tmp_path: Path):
+    without = list(open_menu(tmp_path, tiny.VOCAB).methods)
+    (tmp_path / "draft_model").mkdir()
+    assert list(open_menu(tmp_path, tiny.VOCAB).methods) == list(pipelines.METHODS)
+    assert without == [name for name in pipelines.METHODS if not getattr(pipelines, name).needs_draft_model]
 
 
 def test_the_page_opens_on_the_recorded_race_of_its_model():
@@ -93,14 +105,14 @@ def test_the_page_opens_on_the_recorded_race_of_its_model():
 
 
 def test_a_page_without_recordings_of_its_model_opens_empty(folder: Path, tmp_path: Path):
-    for page in (app.build(folder), app.build(app.EMBEDDED, tmp_path)):
-        assert controls(page)["stage"].value == ""
+    assert controls(app.build(folder))["stage"].value == ""
+    assert open_recordings(tmp_path, app.EMBEDDED.name).race() == ""
 
 
 def test_a_damaged_recording_is_named(tmp_path: Path):
     (tmp_path / "index.json").write_text('{"lanes": ["ar"]}')
     with pytest.raises(ValueError, match="index.json.*make traces"):
-        app.build(app.EMBEDDED, tmp_path)
+        open_recordings(tmp_path, app.EMBEDDED.name)
 
 
 def test_a_folder_that_is_no_model_is_named(tmp_path: Path):
@@ -127,10 +139,12 @@ def test_decode_draws_by_any_method(studio: app.Studio, model: dict[str, Any]):
 @pytest.mark.parametrize(
     ("method", "settings", "names"),
     [
-        ("PNGPipeline", None, "`method` must be one of ARPipeline, SJDPipeline"),
+        ("PNGPipeline", None, "`method` must be one of ARPipeline, "),
         ("SJDPipeline", {"window": 65}, "`window` must be a whole number from 2 to 64"),
         ("SJDPipeline", {"windows": 4}, "did you mean `window`"),
         ("ARPipeline", {"window": 4}, "`window` is not a setting of ARPipeline"),
+        ("ARPipeline", {"prompt": "a cat"}, "`prompt` is not a setting of ARPipeline"),
+        ("SJDPipeline", [["window", 4]], "`settings` must name settings"),
     ],
 )
 def test_decode_refuses_a_method_or_setting_in_one_sentence(studio: app.Studio, method, settings, names):

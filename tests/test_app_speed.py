@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def studio() -> app.Studio:
     worker = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(app.THREADS,))
     components = worker.submit(app.load, app.EMBEDDED)
     components.result()
-    return app.Studio(worker, components, Future())
+    return app.Studio(worker, components)
 
 
 @pytest.mark.slow

@@ -176,8 +176,8 @@ HEADER = Header("SJDPipeline", "m", "ab", "float32", "2.8", 1, "cpu", {"top_k": 
 def test_recorded_runs_take_turns_by_their_own_clocks():
     slow = [replace(step(index, index, index), target_seconds=0.028) for index in range(3)]
     fast = [step(0, 0, 5), step(1, 1, 6, 7)]
-    traces = {"AR": Trace(replace(HEADER, method="ARPipeline"), Layout(1, 3), slow)}
-    text = events.replay(traces | {"SJD": Trace(HEADER, Layout(1, 3), fast)}, device="a machine", date="2026-11-30")
+    traces = [Trace(replace(HEADER, method="ARPipeline"), Layout(1, 3), slow), Trace(HEADER, Layout(1, 3), fast)]
+    text = events.replay(traces, device="a machine", date="2026-11-30")
     rounds = [line.split(",")[1:3] for line in text.splitlines() if line[0] == "R"]
     assert rounds == [["0", "0"], ["1", "0"], ["1", "1"], ["0", "1"], ["0", "2"]]
     run = events.read(text)
@@ -193,13 +193,18 @@ def test_recorded_runs_take_turns_by_their_own_clocks():
 
 
 def test_a_recording_that_was_stopped_says_so():
-    text = events.replay({"AR": Trace(HEADER, Layout(1, 3), [step(0, 0, 5)])})
+    text = events.replay([Trace(HEADER, Layout(1, 3), [step(0, 0, 5)])])
     assert events.read(text).lanes[0].reason == events.STOPPED
+
+
+def test_two_lanes_of_one_method_have_two_names():
+    traces = [Trace(HEADER, Layout(1, 1), []), Trace(HEADER, Layout(1, 1), [])]
+    assert events.lane_names(traces) == ["SJD (defaults)", "SJD"]
 
 
 def test_recordings_of_two_sizes_are_refused():
     with pytest.raises(ValueError, match="one size"):
-        events.replay({"AR": Trace(HEADER, Layout(1, 3), []), "SJD": Trace(HEADER, Layout(2, 3), [])})
+        events.replay([Trace(HEADER, Layout(1, 3), []), Trace(HEADER, Layout(2, 3), [])])
 
 
 def test_unknown_kinds_are_passed_over():

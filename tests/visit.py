@@ -37,8 +37,10 @@ def opened(line: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(line.split(",", 3)[3])))
 
 
-def tokens_alone(model: dict[str, Any], prompt: str, seed: int, method: str = "ARPipeline") -> list[list[int]]:
+def tokens_alone(
+    model: dict[str, Any], prompt: str, seed: int, method: str = "ARPipeline", guidance_scale: float = 2.0
+) -> list[list[int]]:
     """What the pipeline gives without a page."""
     pipe = getattr(pipelines, method)(**model)
     generator = torch.Generator().manual_seed(seed)
-    return pipe(prompt, guidance_scale=2.0, generator=generator, output_type="latent").images[0].tolist()
+    return pipe(prompt, guidance_scale=guidance_scale, generator=generator, output_type="latent").images[0].tolist()

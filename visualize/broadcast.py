@@ -44,10 +44,8 @@ class Broadcast:
     def __init__(self, contest: Contest) -> None:
         self.contest, self.traces = contest, contest.traces
         headers = [trace.header for trace in self.traces]
-        names = [events.short_name(header.method) for header in headers]
-        if len(names) > len(set(names)):
-            names[0] += " (defaults)"
         self.about = [export.about(header) for header in headers]
+        names = events.lane_names(self.traces)
         self.log = events.EventLog(self.traces[0].layout, names, events.told(headers))
         self._sent = [0 for _ in names]  # squares of each lane in its last still
 
@@ -88,10 +86,13 @@ class Broadcast:
 
     def portraits(self) -> str:
         """All pictures, without loss, transparent where nothing is drawn, with their origin inside."""
-        drawn = [index for index, lane in enumerate(self.log.lanes) if lane.drawn]
-        pictures = [grid.reveal(self._picture(index), self.log.lanes[index].tokens) for index in drawn]
-        urls = [grid.png_url(picture, self.about[index]) for index, picture in zip(drawn, pictures)]
-        return "\n".join(map(self._line, drawn, urls))
+        drawn = [(index, picture) for index, picture in enumerate(self.pictures()) if picture is not None]
+        return "\n".join(self._line(index, grid.png_url(picture, self.about[index])) for index, picture in drawn)
+
+    def pictures(self) -> list[Image.Image | None]:
+        """Of each lane what is drawn, the rest transparent; None before the first square."""
+        lanes = enumerate(self.log.lanes)
+        return [grid.reveal(self._picture(index), lane.tokens) if lane.drawn else None for index, lane in lanes]
 
     def close(self) -> None:
         self.contest.close()

@@ -19,7 +19,7 @@ Within a round come R, all N, then T and C square by square. Probabilities have 
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,12 @@ def short_name(method: str) -> str:
     return method.removesuffix("Pipeline")
 
 
+def lane_names(traces: Sequence[Trace]) -> list[str]:
+    """Short names, each lane its own: of two lanes of one method the first is the one that keeps to its defaults."""
+    names = [short_name(trace.header.method) for trace in traces]
+    return names if len(set(names)) == len(names) else [f"{names[0]} (defaults)", *names[1:]]
+
+
 class EventLog:
     """The text of a run that is under way; `text` always starts with what it was before."""
 
@@ -114,18 +120,18 @@ def fates(step: Step) -> list[str]:
     return [*kept, REDRAWN if (step.parents == last).any() else EXTRA]
 
 
-def replay(traces: Mapping[str, Trace], **recorded: str) -> str:
-    """The event text of recorded runs of one picture, by lane name, taking turns by their own clocks as in a race.
+def replay(traces: Sequence[Trace], **recorded: str) -> str:
+    """The event text of recorded runs of one picture, a lane each, taking turns by their own clocks as in a race.
 
     recorded: where and when, told in the I line. Raises ValueError where the traces are of boards of different size.
     """
-    layout = next(iter(traces.values())).layout
-    if any((trace.layout.rows, trace.layout.cols) != (layout.rows, layout.cols) for trace in traces.values()):
-        raise ValueError(f"`traces` must be of one size, got {', '.join(traces)} of different rows or columns.")
-    about = told([trace.header for trace in traces.values()]) | {"recorded": recorded}
-    log = EventLog(layout, list(traces), about)
+    layout = traces[0].layout
+    names = lane_names(traces)
+    if any((trace.layout.rows, trace.layout.cols) != (layout.rows, layout.cols) for trace in traces):
+        raise ValueError(f"`traces` must be of one size, got {', '.join(names)} of different rows or columns.")
+    log = EventLog(layout, names, told([trace.header for trace in traces]) | {"recorded": recorded})
     turns = []
-    for index, trace in enumerate(traces.values()):
+    for index, trace in enumerate(traces):
         begins = np.cumsum([0.0, *(step.seconds for step in trace.steps)])
         turns += [(begin, index, step) for begin, step in zip(begins, trace.steps)]
     for _, index, step in sorted(turns, key=lambda turn: turn[:2]):

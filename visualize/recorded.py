@@ -12,34 +12,36 @@ from visualize import events, export, grid
 
 @dataclass(frozen=True)
 class Recordings:
-    """Runs of one model by lane, such as "ar": their traces and pictures, and where and when they were made.
+    """Two runs of one model, or none: their traces and pictures, and where and when they were made.
 
     palette: the mean colours of the model's codes, as the page takes them.
     """
 
-    traces: dict[str, Trace]
-    pictures: dict[str, Image.Image]
+    traces: list[Trace]
+    images: list[Image.Image]
     palette: str
     device: str
     date: str
 
     def race(self) -> str:
-        """The event text of the lanes side by side; empty without lanes."""
-        named = {events.short_name(trace.header.method): trace for trace in self.traces.values()}
-        return events.replay(named, device=self.device, date=self.date) if named else ""
+        """The event text of the runs side by side; empty without runs."""
+        return events.replay(self.traces, device=self.device, date=self.date) if self.traces else ""
 
     def pixels(self) -> str:
         """Their whole pictures, as the page takes them."""
-        urls = [grid.png_url(self.pictures[lane], export.about(trace.header)) for lane, trace in self.traces.items()]
-        squares = [trace.layout.positions.size for trace in self.traces.values()]
+        urls = [grid.png_url(image, export.about(trace.header)) for image, trace in zip(self.images, self.traces)]
+        squares = [trace.layout.positions.size for trace in self.traces]
         return "\n".join(f"{index},{count},{url}" for index, (count, url) in enumerate(zip(squares, urls)))
 
+    def pictures(self) -> list[Image.Image]:
+        return self.images
 
-NONE = Recordings({}, {}, "", "", "")
+
+NONE = Recordings([], [], "", "", "")
 
 
 def open_recordings(folder: Path, model: str) -> Recordings:
-    """What a folder holds of this model; `NONE` where there is no folder or it is of another model.
+    """The first two runs of a folder; `NONE` where there is no folder or it is of another model.
 
     Raises ValueError, naming the file, for one that is damaged.
     """
@@ -48,11 +50,11 @@ def open_recordings(folder: Path, model: str) -> Recordings:
         return NONE
     try:
         found = json.loads(index.read_text(encoding="utf-8"))
-        lanes = found["lanes"]
-        traces = {lane: load(folder / f"{lane}.npz") for lane in lanes}
-        if any(trace.header.model != model for trace in traces.values()):
+        lanes = found["lanes"][:2]
+        traces = [load(folder / f"{lane}.npz") for lane in lanes]
+        if any(trace.header.model != model for trace in traces):
             return NONE
-        pictures = {lane: Image.open(folder / f"{lane}.png").convert("RGB") for lane in lanes}
-        return Recordings(traces, pictures, found["palette"], found["machine"], found["date"])
+        images = [Image.open(folder / f"{lane}.png").convert("RGB") for lane in lanes]
+        return Recordings(traces, images, found["palette"], found["machine"], found["date"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ValueError(f"`{index}` or what it names is damaged; `make traces` records anew: {error}.") from error
