@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-import pipelines.models.eagle  # noqa: F401  diffusers finds a folder's classes only where imported before
+import pipelines.models.eagle3  # noqa: F401  diffusers finds a folder's classes only where imported before
 from pipelines import METHODS, model_folder
 from pipelines.decoding.drafters import Drafter
 from pipelines.decoding.loop import decode

@@ -3,17 +3,20 @@
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-from transformers import PreTrainedTokenizerBase
-
 from pipelines.base import ARImagePipeline
 from pipelines.decoding.drafters import Drafter
 from pipelines.decoding.eagle_drafter import DynamicDrafter, StaticDrafter
 from pipelines.decoding.rules import ExactRule, Rule
-from pipelines.models.eagle import EagleRun, check_fit
+from pipelines.models.eagle import EagleHead, EagleRun, check_fit
+from pipelines.models.eagle3 import Eagle3Head, Eagle3Run
 from pipelines.models.protocol import Session
 from pipelines.primitives.tree import MOST_NODES, STATIC_TREES, StaticTree, path_down
+from pipelines.request import Plan
 from pipelines.settings import Settings, knob
+
+
+# Name of a head -> what it is, and what runs it.
+HEADS = {"eagle1": (EagleHead, EagleRun), "eagle3": (Eagle3Head, Eagle3Run)}
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class DraftSettings(Settings):
     )
     tree_nodes: int = knob(
         24, low=4, high=MOST_NODES, step=1, label="Tree nodes", help="Guesses of the dynamic tree, the likeliest ones."
+    )
+    head: str = knob(
+        "eagle1", choices=tuple(HEADS), label="Head", help="The kind that the model's drafting head is: EAGLE-1 or -3."
     )
 
     @property
@@ -54,24 +60,17 @@ class DraftPipeline(ARImagePipeline):
     needs_draft_model = True
     Settings = DraftSettings
 
-    def __init__(
-        self,
-        transformer: nn.Module,
-        vqvae: nn.Module | None = None,
-        text_encoder: nn.Module | None = None,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        draft_model: nn.Module | None = None,
-        settings: dict[str, Any] | None = None,
-    ) -> None:
-        """Raises ValueError without a draft model that fits the transformer."""
-        super().__init__(transformer, vqvae, text_encoder, tokenizer, draft_model, settings)
-        check_fit(draft_model, transformer)
+    def _plan(self, *asked: Any) -> Plan:
+        """Raises ValueError too without a draft model that fits the transformer and is of the kind asked for."""
+        plan = super()._plan(*asked)
+        check_fit(self.draft_model, HEADS[plan.settings.head][0], self.transformer)
+        return plan
 
     def method(self, settings: DraftSettings, session: Session) -> tuple[Drafter, Rule]:
         return self.drafter(settings, session), self.rule(settings)
 
     def drafter(self, settings: DraftSettings, session: Session) -> Drafter:
-        run = EagleRun(self.draft_model, session)
+        run = HEADS[settings.head][1](self.draft_model, session)
         if settings.draft == "dynamic":
             return DynamicDrafter(run, session, settings.tree_width, settings.tree_nodes, settings.length)
         return StaticDrafter(run, session, settings.drawn_tree)

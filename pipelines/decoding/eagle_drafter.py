@@ -50,13 +50,14 @@ class EagleDrafter(Drafter):
         raise NotImplementedError(f"{type(self).__name__} names no way to grow.")
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict, chance: Chance) -> None:
-        """Keep the features of root and path, and the token that came after each."""
-        path, self.features = [draft.tokens[node] for node in verdict.path], scores.hidden
+        """Keep the features of root and path, inner ones if asked for, and the token that came after each."""
+        path = [draft.tokens[node] for node in verdict.path]
+        self.features = scores.hidden if scores.taps is None else scores.taps
         if self.root is None:
-            self.features = self.session.prefix_hidden
+            self.features = self.session.prefix_hidden if scores.taps is None else self.session.prefix_taps
             path = [0] * (self.features.shape[1] - 1)
         elif len(path) < len(draft):
-            self.features = scores.hidden[:, [0, *(node + 1 for node in verdict.path)]]
+            self.features = self.features[:, [0, *(node + 1 for node in verdict.path)]]
         self.root = verdict.token
         self.tokens = [*path, verdict.token]
 

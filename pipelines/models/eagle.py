@@ -19,9 +19,11 @@ from pipelines.models.llamagen import (
     FullAttention,
     LlamaGenTransformer,
     ffn_width,
+    rms_norm,
     rope_angles,
     rope_turns,
 )
+from pipelines.models.products import add_product, product
 from pipelines.models.protocol import Session
 from pipelines.primitives.distributions import guide
 
@@ -103,9 +105,10 @@ class EagleHead(ModelMixin, ConfigMixin):
 
     def block(self, x: Tensor, attention: Attention) -> Tensor:
         """The decoder layer: [B n, width] to [B n, D]."""
-        x = torch.addmm(x, attention(0, self.qkv(x)), self.attention_out.weight.t())
-        gate, up = self.gate_up(self.ffn_norm(x)).chunk(2, -1)
-        return self.out(torch.addmm(x, F.silu(gate) * up, self.down.weight.t()))
+        x = add_product(x, attention(0, product(x, self.qkv.weight)), self.attention_out.weight)
+        normed = rms_norm(x, self.ffn_norm.weight, self.config.norm_eps)
+        gate, up = product(normed, self.gate_up.weight).chunk(2, -1)
+        return self.out(add_product(x, F.silu(gate) * up, self.down.weight))
 
     @property
     def text_rows(self) -> int:
@@ -152,11 +155,10 @@ class EagleRun:
         """
         self._cache.length = self._known
         count = len(tokens)
-        x = self._of_token[tokens] + F.linear(features.to(self._of_token.dtype), self._of_features)
         bias = None
         if count > 1:
-            bias = F.pad(x.new_full((count, count), -torch.inf).triu_(1), (self._known, 0))
-        hidden = self._run(x, self._turns[self._known : self._known + count], bias)
+            bias = F.pad(self._reads.new_full((count, count), -torch.inf).triu_(1), (self._known, 0))
+        hidden = self._run(self._heard(tokens, features), self._turns[self._known : self._known + count], bias)
         self._known += count
         self._seen: Tensor | None = None
         return self._laws(hidden.view(self.rows, count, -1)[:, -1:], 0)
@@ -165,10 +167,17 @@ class EagleRun:
     def step(self, tokens: list[int], parents: list[int], depth: int) -> Tensor:
         """[m, V] laws of what follows m nodes of depth `depth`; parents: their rows in the call before."""
         count, held = len(tokens), self._cache.length
-        x = self._of_token[tokens] + self._guesses[:, parents]
         turns = self._turns[self._known + depth - 1].expand(count, -1, -1, -1)
-        hidden = self._run(x, turns, self._bias(parents, held - self._known))
+        hidden = self._run(self._guessed(tokens, parents), turns, self._bias(parents, held - self._known))
         return self._laws(hidden.view(self.rows, count, -1), depth)
+
+    def _heard(self, tokens: list[int], features: Tensor) -> Tensor:
+        """[R, n, width] first layer of what the target has said."""
+        return self._of_token[tokens] + F.linear(features.to(self._of_token.dtype), self._of_features)
+
+    def _guessed(self, tokens: list[int], parents: list[int]) -> Tensor:
+        """[R, m, width] first layer of guesses, after rows `parents` of the call before."""
+        return self._of_token[tokens] + self._guesses[:, parents]
 
     def _run(self, x: Tensor, turns: Tensor, bias: Tensor | None) -> Tensor:
         hidden = self.head.block(x.flatten(0, 1), CachedAttention(self._cache, turns, bias))
@@ -187,21 +196,25 @@ class EagleRun:
 
     def _laws(self, hidden: Tensor, depth: int) -> Tensor:
         """[m, V] laws that guesses of features [R, m, D] at `depth` stand for."""
-        read = F.linear(hidden, self._reads)
-        vocabulary = len(self._of_token)
-        self._guesses = read[..., vocabulary:]
-        logits = read[..., :vocabulary].float()
+        logits = self._read(hidden).float()
         logits = logits[0] if self.rows == 1 else guide(logits[0], logits[1], self.session.guidance_scale)
         warp, layout = self.session.warp, self.session.layout
         position = self._known - self.head.text_rows + depth
         return layout.force(warp.filter(warp.soften(logits)), position)
 
+    def _read(self, hidden: Tensor) -> Tensor:
+        """[R, m, V] logits of features [R, m, D]; keeps what the next step reads of them."""
+        logits, self._guesses = F.linear(hidden, self._reads).split(
+            [len(self._of_token), self.head.fc.out_features], -1
+        )
+        return logits
 
-def check_fit(head: nn.Module | None, target: LlamaGenTransformer) -> None:
-    """Raise ValueError unless `head` is a drafting head for `target`."""
-    if not isinstance(head, EagleHead):
+
+def check_fit(head: nn.Module | None, kind: type[nn.Module], target: LlamaGenTransformer) -> None:
+    """Raise ValueError unless `head` is a drafting head of this kind for `target`."""
+    if not isinstance(head, kind):
         found = "none" if head is None else f"a {type(head).__name__}"
-        raise ValueError(f"`draft_model` must be an EagleHead, which this method guesses with, got {found}.")
+        raise ValueError(f"`draft_model` must be an {kind.__name__}, which this method guesses with, got {found}.")
     for name in ("vocab_size", "dim", "cls_token_num", "grid_size"):
         wanted, found = target.config[name], head.config[name]
         if found != wanted:

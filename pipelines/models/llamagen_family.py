@@ -194,6 +194,11 @@ class LlamaGen:
         return features, torch.arange(len(features), device=features.device) >= padding
 
 
+def tap_layers(count: int) -> tuple[int, ...]:
+    """EAGLE-3's early, middle and late layer (Li et al. 2025, released code); of fewer than 7 the last three."""
+    return (2, count // 2, count - 3) if count > 6 else tuple(range(max(0, count - 3), count))
+
+
 def native_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 where the device multiplies it faster than float32, else float32.
 
@@ -307,6 +312,4 @@ class LlamaGenSession:
 
     @property
     def _tap_layers(self) -> tuple[int, ...]:
-        """EAGLE-3's early, middle and late layer (Li et al. 2025, released code)."""
-        depth = self._transformer.config.num_layers
-        return (2, depth // 2, depth - 3) if self.keep_taps else ()
+        return tap_layers(self._transformer.config.num_layers) if self.keep_taps else ()
