@@ -42,7 +42,8 @@ train: $(VENV)/.ready
 	    echo "make train needs npm and g++; install $$tool first." >&2; exit 1; }; done
 	$(LAUNCH) -m training.train_tokenizer
 	$(LAUNCH) -m training.train_transformer
-	$(RUN) -m training.publish --out assets/emoji-scenes
+	$(LAUNCH) -m training.train_drafter
+	$(RUN) -m training.publish --drafter ~/.cache/draftboard/drafter --out assets/emoji-scenes
 	$(LAUNCH) -m training.train_classifier --out assets/emoji-scenes-judge
 
 # A quarter of a minute on an idle machine; the recorded seconds are those of the machine that runs it.

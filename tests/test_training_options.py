@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from training import command, publish, train_classifier, train_tokenizer, train_transformer
+from training import command, publish, train_classifier, train_drafter, train_tokenizer, train_transformer
 
 
 MODULES = {module.__name__.split(".")[1]: module for module in (
-    publish, train_classifier, train_tokenizer, train_transformer,
+    publish, train_classifier, train_drafter, train_tokenizer, train_transformer,
 )}  # fmt: skip
 
 
@@ -28,6 +28,13 @@ MODULES = {module.__name__.split(".")[1]: module for module in (
         ("train_tokenizer --minutes 0", "argument --minutes: must be a number above 0, got '0'"),
         ("train_tokenizer --minutes -3", "argument --minutes: must be a number above 0, got '-3'"),
         ("train_tokenizer --minutes nan", "argument --minutes: must be a number above 0, got 'nan'"),
+        (
+            "publish --tokenizer {saved} --model {model} --drafter /nowhere",
+            "argument --drafter: must be a folder with",
+        ),
+        ("train_drafter --tokenizer {saved} --model {saved}", "lacks transformer, text_encoder, tokenizer"),
+        ("train_drafter --tokenizer {saved} --model {model} --resume /nowhere", "argument --resume: must be a folder"),
+        ("train_drafter --width 0", "argument --width: must be a whole number from 1, got '0'"),
         ("train_transformer --layers 0", "argument --layers: must be a whole number from 1, got '0'"),
         ("train_transformer --decay_from 1", "argument --decay_from: must be a number from 0 and below 1"),
         ("train_transformer --tokenizer {saved} --resume {saved}", "lacks transformer, text_encoder, tokenizer"),
@@ -45,7 +52,7 @@ def test_mistakes_are_refused_in_one_sentence(tmp_path: Path, monkeypatch, capsy
     assert message in refusal(name, words, monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("name", ["train_transformer", "publish"])
+@pytest.mark.parametrize("name", ["train_transformer", "train_drafter", "publish"])
 def test_a_default_that_does_not_exist_is_refused_too(tmp_path: Path, monkeypatch, capsys, name: str):
     monkeypatch.setattr("training.scenes.CACHE", tmp_path / "none")
     assert "argument --tokenizer: must be a folder with" in refusal(name, [], monkeypatch, capsys)

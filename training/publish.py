@@ -9,6 +9,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer, T5EncoderModel
 
+from pipelines.models.eagle import EagleHead
 from pipelines.models.llamagen import LlamaGenTransformer
 from pipelines.models.patch_tokenizer import PatchTokenizer
 from training import command, new_folder, saved_folder, saved_model, scenes
@@ -36,19 +37,24 @@ def main() -> None:
     parser.add_argument(
         "--model", type=saved_model, default=str(scenes.CACHE / "transformer"), help="folder of train_transformer"
     )
+    parser.add_argument("--drafter", type=saved_folder, help="folder of train_drafter; none if not given")
     parser.add_argument("--out", type=new_folder, default=Path("assets/emoji-scenes"))
     args = parser.parse_args()
 
     vqvae = PatchTokenizer.from_pretrained(args.tokenizer)
     vqvae.decoder.half()  # the encoder keeps its precision: rounding it would change one token in sixty
     transformer = LlamaGenTransformer.from_pretrained(args.model / "transformer").half()
-    for name, part in (("vqvae", vqvae), ("transformer", transformer)):
+    parts, index = {"vqvae": vqvae, "transformer": transformer}, INDEX
+    if args.drafter:
+        parts["draft_model"] = EagleHead.from_pretrained(args.drafter).half()
+        index = INDEX | {"draft_model": ["pipelines.models.eagle", "EagleHead"]}
+    for name, part in parts.items():
         part.register_to_config(_name_or_path=args.out.name)  # not the folder it was trained in
         part.save_pretrained(args.out / name)
     T5EncoderModel.from_pretrained(args.model / "text_encoder").save_pretrained(args.out / "text_encoder")
     AutoTokenizer.from_pretrained(args.model / "tokenizer").save_pretrained(args.out / "tokenizer")
     offered = {"objects": scenes.OBJECT_NAMES, "places": scenes.PLACES, "styles": ["3d"], "examples": EXAMPLES}
-    files = {"model_index.json": INDEX, "scenes.json": offered, "method_defaults.json": {"sampling": SAMPLING}}
+    files = {"model_index.json": index, "scenes.json": offered, "method_defaults.json": {"sampling": SAMPLING}}
     for name, content in files.items():
         (args.out / name).write_text(json.dumps(content, indent=1) + "\n")
     size = sum(f.stat().st_size for f in args.out.rglob("*") if f.is_file())

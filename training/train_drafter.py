@@ -112,14 +112,14 @@ def report(head: EagleHead, target: Target, vq: PatchTokenizer, text: PreTrained
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    model = Path("assets/emoji-scenes")
+    cache = scenes.CACHE
     parser.add_argument("--minutes", type=positive_float, default=20.0)
-    parser.add_argument("--model", type=saved_model, default=str(model), help="folder of the target")
     parser.add_argument(
-        "--tokenizer", type=saved_folder, default=str(model / "vqvae"), help="folder of its PatchTokenizer"
+        "--tokenizer", type=saved_folder, default=str(cache / "tokenizer"), help="the target's PatchTokenizer"
     )
+    parser.add_argument("--model", type=saved_model, default=str(cache / "transformer"), help="folder of the target")
     parser.add_argument("--resume", type=saved_folder, help="folder of a saved head to go on from")
-    parser.add_argument("--out", type=new_folder, default=scenes.CACHE / "drafter")
+    parser.add_argument("--out", type=new_folder, default=cache / "drafter")
     parser.add_argument("--width", type=positive_int, help="of the head's layer; default: the target's")
     parser.add_argument("--ffn_dim", type=positive_int, help="default: two thirds of 4 x width, as the target's")
     parser.add_argument("--batch", type=positive_int, default=8, help="pictures a step and process")
