@@ -18,7 +18,7 @@ class SJDSettings(WindowSettings):
         "none",
         choices=COUPLINGS,
         label="Next guess",
-        help="Drawn afresh (none); the last guess where its new law allows (maximal); by a square's own noise (gumbel).",
+        help="Drawn afresh (none), the last guess where its new law allows (maximal), or by a square's own noise.",
     )
 
 

@@ -6,10 +6,9 @@ from pipelines.base import ARImagePipeline
 from pipelines.decoding.drafters import Drafter
 from pipelines.decoding.jacobi_drafter import JacobiDrafter
 from pipelines.decoding.rules import Rule
-from pipelines.models.codebook import neighbours
 from pipelines.models.protocol import Session
 from pipelines.pipeline_jacobi import WindowSettings
-from pipelines.pipeline_lantern import LanternRule
+from pipelines.pipeline_lantern import LanternRule, nearest_codes
 from pipelines.settings import knob
 
 
@@ -35,8 +34,8 @@ class BorrowSettings(WindowSettings):
 
 def borrow_rule(pipe: ARImagePipeline, settings: BorrowSettings) -> LanternRule:
     """A refused guess is replaced from norm(max(p - q, 0)), which LANTERN's G* is."""
-    count = min(settings.neighbours, pipe.vocabulary - 1)
-    return LanternRule(neighbours(pipe.model.codebook(), count), count, settings.delta, "gstar")
+    nearest = nearest_codes(pipe, settings.neighbours)
+    return LanternRule(nearest, settings.neighbours, settings.delta, "gstar")
 
 
 class SJDLanternPipeline(ARImagePipeline):
