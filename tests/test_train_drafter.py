@@ -20,6 +20,11 @@ from training.train_drafter import Read, losses
 CASES = json.loads((Path(__file__).parent / "vectors" / "drafter.json").read_text())["eagle1_loss"]
 
 
+def read_as(tokens: torch.Tensor, hidden: torch.Tensor) -> Read:
+    """Pictures in which no state comes again."""
+    return Read(tokens, hidden, torch.zeros_like(tokens[:, 1:], dtype=torch.bool))
+
+
 class Given(nn.Module):
     """A head that guesses what it is told to, and keeps what it was fed."""
 
@@ -41,7 +46,7 @@ def test_the_loss_of_worked_cases(case):
     frozen = nn.Linear(weight.shape[1], len(weight), bias=False)
     frozen.weight = nn.Parameter(weight)
     hidden = torch.cat([torch.zeros_like(true[:1]), true])[None]
-    read = Read(torch.zeros(1, len(kept) + 1, dtype=torch.long), hidden)
+    read = read_as(torch.zeros(1, len(kept) + 1, dtype=torch.long), hidden)
     of_features, of_logits = losses(Given(guessed[None]), frozen, read, 0, 0.0)
     # The worked cases divide by the number of rows + 1e-5.
     assert of_features.item() == pytest.approx(case["vloss"], rel=1e-4)
@@ -49,14 +54,24 @@ def test_the_loss_of_worked_cases(case):
     assert (of_features + 0.1 * of_logits).item() == pytest.approx(case["loss_pw0_1"], rel=1e-4)
 
 
+def test_redundant_rows_count_twice_among_the_logits_only():
+    frozen, hidden, guesses = nn.Linear(2, 7), torch.randn(1, 4, 2), torch.randn(1, 3, 2)
+    tokens, flagged = torch.zeros(1, 4, dtype=torch.long), torch.tensor([[False, True, False]])
+    plain = losses(Given(guesses), frozen, read_as(tokens, hidden), 0, 0.0)
+    weighed = losses(Given(guesses), frozen, Read(tokens, hidden, flagged), 0, 0.0)
+    one = losses(Given(guesses[:, 1:2]), frozen, read_as(tokens[:, :2], hidden[:, 1:3]), 0, 0.0)
+    assert weighed[0] == plain[0]
+    assert weighed[1].item() == pytest.approx((3 * plain[1].item() + one[1].item()) / 4, rel=1e-5)
+
+
 def test_every_feature_is_read_with_the_token_after_it():
     text, length, width = 3, 5, 2
     hidden = torch.arange(float((text + 1 + length - 1) * width)).view(1, -1, width)
     head = Given(torch.zeros(1, text + length - 1, width))
-    losses(head, nn.Linear(width, 7), Read(torch.tensor([[4, 5, 6, 3, 2]]), hidden), text, 0.0)
+    losses(head, nn.Linear(width, 7), read_as(torch.tensor([[4, 5, 6, 3, 2]]), hidden), text, 0.0)
     assert head.tokens.tolist() == [[0, 0, 0, 4, 5, 6, 3]]
     assert torch.equal(head.features, hidden[:, :-1])
-    losses(head, nn.Linear(width, 7), Read(torch.tensor([[4, 5, 6, 3, 2]]), hidden), text, 1.0)
+    losses(head, nn.Linear(width, 7), read_as(torch.tensor([[4, 5, 6, 3, 2]]), hidden), text, 1.0)
     assert 0 < (head.features - hidden[:, :-1]).abs().max() <= 0.5, "the noise is not of its width"
 
 
@@ -70,7 +85,7 @@ def test_training_brings_the_loss_down():
     stepper = torch.optim.AdamW([weight for weight in head.parameters() if weight.requires_grad], lr=3e-3)
     found = []
     for _ in range(60):
-        loss = sum(losses(head, head.head, Read(tokens, hidden.half()), head.text_rows, 0.0))
+        loss = sum(losses(head, head.head, read_as(tokens, hidden.half()), head.text_rows, 0.0))
         loss.backward()
         stepper.step()
         stepper.zero_grad()

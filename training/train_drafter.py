@@ -23,6 +23,7 @@ from pipelines.models.eagle import EagleHead
 from pipelines.models.llamagen import LlamaGenTransformer
 from pipelines.models.patch_tokenizer import PatchTokenizer
 from training import command, new_folder, positive_float, positive_int, saved_folder, saved_model, scenes
+from training.draft_losses import REACHES, cross_entropy, redundant, weighted_mean
 from training.draft_quality import Quality, measure
 from training.muon import Muon
 from training.train_transformer import AVERAGE_EVERY, DROPPED_CAPTIONS, SAVE_SECONDS, Batch, make_batch
@@ -41,13 +42,16 @@ class Read:
 
     tokens: Tensor  # [B, T]
     hidden: Tensor  # [B, P + T - 1, D] half precision: what its head reads
+    redundant: Tensor  # [B, T - 1] bool: image rows whose state comes again
 
 
 class Target(nn.Module):
     """Text encoder and transformer, frozen."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, reach: int | None) -> None:
+        """reach: rows ahead in which a redundant state comes again."""
         super().__init__()
+        self.reach = reach
         self.transformer = LlamaGenTransformer.from_pretrained(folder / "transformer").float().eval()
         self.text_encoder = T5EncoderModel.from_pretrained(folder / "text_encoder").float().eval()
         self.requires_grad_(False)
@@ -56,20 +60,22 @@ class Target(nn.Module):
     def forward(self, batch: Batch, uncond: Tensor) -> Read:
         features = self.text_encoder(input_ids=batch.ids, attention_mask=batch.mask.long()).last_hidden_state
         output = self.transformer(features * batch.mask[..., None], batch.mask, batch.tokens, uncond)
-        return Read(batch.tokens, output.hidden.half())
+        image = output.hidden[:, batch.mask.shape[1] :]
+        return Read(batch.tokens, output.hidden.half(), redundant(image, self.reach))
 
 
 def losses(head: nn.Module, frozen: nn.Linear, read: Read, text: int, noise: float) -> tuple[Tensor, Tensor]:
     """Of features (smooth L1) and of logits (cross-entropy of the target's law), means over image rows.
 
-    text: rows whose following token is text; noise: width of the uniform noise on the features read.
+    Of the logits, redundant rows count twice. text: rows whose following token is text; noise: width of the uniform
+    noise on the features read.
     """
     hidden = read.hidden.float()
     tokens = F.pad(read.tokens[:, :-1], (text, 0))
     seen = hidden[:, :-1] + noise * (torch.rand_like(hidden[:, :-1]) - 0.5)
     guessed, true = head(tokens, seen)[:, text:], hidden[:, text + 1 :]
-    law = frozen(true).softmax(-1)
-    return F.smooth_l1_loss(guessed, true), -(law * frozen(guessed).log_softmax(-1)).sum(-1).mean()
+    of_logits = cross_entropy(frozen(true).softmax(-1), frozen(guessed))
+    return F.smooth_l1_loss(guessed, true), weighted_mean(of_logits, read.redundant)
 
 
 class Reader:
@@ -123,6 +129,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--width", type=positive_int, help="of the head's layer; default: the target's")
     parser.add_argument("--ffn_dim", type=positive_int, help="default: two thirds of 4 x width, as the target's")
     parser.add_argument("--batch", type=positive_int, default=8, help="pictures a step and process")
+    parser.add_argument(
+        "--redundancy",
+        choices=REACHES,
+        default="none",
+        help="which states count twice: those that come again in a window, or later",
+    )
     parser.add_argument("--lr_scale", type=positive_float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
@@ -133,7 +145,7 @@ def main() -> None:
     torch.manual_seed(args.seed + accelerator.process_index)
     vq = PatchTokenizer.from_pretrained(args.tokenizer).float().to(accelerator.device).eval()
     text = AutoTokenizer.from_pretrained(args.model / "tokenizer")
-    target = Target(args.model).to(accelerator.device)
+    target = Target(args.model, REACHES[args.redundancy]).to(accelerator.device)
     head = EagleHead.over(target.transformer, args.width, args.ffn_dim)
     if args.resume:
         head = EagleHead.from_pretrained(args.resume).float()
@@ -149,7 +161,8 @@ def main() -> None:
             share = max(0.0, min(1.0, (step + 1) / 60, 2 * (1 - done)))
             for stepper, rate in zip(steppers, rates):
                 stepper.param_groups[0]["lr"] = rate * share
-            of_features, of_logits = losses(trained, head.head, reader.next(), head.text_rows, NOISE / rows)
+            read = reader.next()
+            of_features, of_logits = losses(trained, head.head, read, head.text_rows, NOISE / rows)
             accelerator.backward(of_features + LOGIT_WEIGHT * of_logits)
             for stepper in steppers:
                 stepper.step()
@@ -164,6 +177,7 @@ def main() -> None:
             if accelerator.is_main_process:
                 pictures, seconds = step * args.batch * accelerator.num_processes, 60 * args.minutes * done
                 found = f"features {of_features.item():.4f}, logits {of_logits.item():.3f}"
+                found += f", redundant {read.redundant.float().mean().item():.0%}" if target.reach != 0 else ""
                 print(f"{seconds:.0f} s, {pictures} pictures, {found}", flush=True)
             if accelerator.is_main_process and (time.monotonic() - saved > SAVE_SECONDS or done >= 1):
                 head.save_pretrained(args.out)

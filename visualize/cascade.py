@@ -78,9 +78,7 @@ def tree(trace: Trace, index: int) -> Figure:
     axes.scatter(*at.T, s=220, c=colours, edgecolors="black", zorder=3)
     if len(step.tokens) <= LABELLED_NODES:
         for node, token in enumerate(step.tokens):
-            axes.annotate(
-                str(token), at[node + 1], xytext=(0, -17), textcoords="offset points", ha="center", fontsize=7
-            )
+            axes.annotate(str(token), at[node + 1], xytext=(9, -11), textcoords="offset points", fontsize=7)
     axes.set(yticks=-np.unique(depths(step)), xticks=[], ylabel="depth", title=f"{title(trace.header)}, round {index}")
     axes.set_yticklabels(np.unique(depths(step)))
     axes.margins(0.06, 0.16)
