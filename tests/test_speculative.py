@@ -6,8 +6,7 @@ import torch
 import pipelines
 from pipelines.models.eagle import EagleHead
 from pipelines.pipeline_speculative import DraftSettings, SpeculativePipeline
-from pipelines.primitives.distributions import Warp
-from pipelines.primitives.tree import EMPTY, STATIC_TREES
+from pipelines.primitives.tree import STATIC_TREES
 from tests import tiny
 
 
@@ -64,45 +63,6 @@ def test_temperature_0_with_neutral_settings_is_greedy_autoregression(components
     pipe = getattr(pipelines, name)(**components)
     for draft in DRAFTS[1::2] + DRAFTS[-1:]:
         assert trace(pipe, **greedy, **draft, **NEUTRAL[name]).tokens.tolist() == alone, draft
-
-
-@pytest.mark.slow
-def test_the_first_tokens_follow_the_targets_law(components):
-    """Chi-square of tokens 1 and 2 under a guided, filtered chain against the target's own joint law."""
-    sampling = {"guidance_scale": 3.0, "temperature": 1.5, "top_k": 4}
-    pipe = SpeculativePipeline(**components)
-    joint = torch.zeros(32, 32, dtype=torch.float64)
-    stream = pipe.stream(PROMPT, **sampling)
-    first = next(stream)
-    session_of = pipelines.ARPipeline(**components)
-    for token, mass in zip(first.top_tokens[0], first.top_probs[0]):
-        if mass > 0:
-            joint[token] = float(mass) * second_law(session_of, int(token), sampling)
-    counts, runs = torch.zeros_like(joint), 600
-    for seed in range(runs):
-        stream = pipe.stream(PROMPT, generator=torch.Generator().manual_seed(seed), length=2, **sampling)
-        drawn = []
-        while len(drawn) < 2:
-            drawn += next(stream).committed.tolist()
-        stream.close()
-        counts[drawn[0], drawn[1]] += 1
-    expected = runs * joint
-    assert counts[joint == 0].sum() == 0, "a pair that the target excludes was drawn"
-    likely = expected >= 5
-    statistic = ((counts - expected)[likely] ** 2 / expected[likely]).sum()
-    # 5 sigma of a chi-square with k - 1 degrees of freedom: k - 1 + 5 sqrt(2 (k - 1))
-    free = int(likely.sum()) - 1
-    assert free >= 5 and statistic < free + 5 * (2 * free) ** 0.5, f"{statistic:.1f} for {free} degrees of freedom"
-
-
-def second_law(pipe, token: int, sampling: dict) -> torch.Tensor:
-    """[V] the target's law of the second token after a given first one."""
-    model = pipe.model
-    warp = Warp(sampling["temperature"], sampling["top_k"])
-    session = model.open(model.condition(PROMPT, None), sampling["guidance_scale"], warp, pipe.layout())
-    session.score(EMPTY)
-    session.commit(EMPTY, [], token)
-    return session.score(EMPTY).probs[0].double()
 
 
 @pytest.mark.parametrize("name", DRAFTING)
