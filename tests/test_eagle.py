@@ -100,6 +100,13 @@ def test_a_chain_is_a_tree_without_siblings(components):
     torch.testing.assert_close(*laws)
 
 
+def test_a_layer_as_wide_as_the_targets_is_as_large(components):
+    target = components["transformer"]
+    assert EagleHead.over(target).down.in_features == target.config.ffn_dim == 64
+    assert EagleHead.over(target, ffn_dim=24).down.in_features == 24
+    assert EagleHead.over(target, width=64).down.in_features == 256
+
+
 def test_training_leaves_the_targets_embedding_and_head(components):
     head = EagleHead.over(components["transformer"])
     frozen = {name for name, weight in head.named_parameters() if not weight.requires_grad}

@@ -127,7 +127,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--resume", type=saved_folder, help="folder of a saved head to go on from")
     parser.add_argument("--out", type=new_folder, default=cache / "drafter")
     parser.add_argument("--width", type=positive_int, help="of the head's layer; default: the target's")
-    parser.add_argument("--ffn_dim", type=positive_int, help="default: two thirds of 4 x width, as the target's")
+    parser.add_argument(
+        "--ffn_dim", type=positive_int, help="default: the target's, or two thirds of 4 x another width"
+    )
     parser.add_argument("--batch", type=positive_int, default=8, help="pictures a step and process")
     parser.add_argument(
         "--redundancy",

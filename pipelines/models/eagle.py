@@ -75,8 +75,12 @@ class EagleHead(ModelMixin, ConfigMixin):
 
     @classmethod
     def over(cls, target: LlamaGenTransformer, width: int | None = None, ffn_dim: int | None = None) -> Self:
-        """An untrained head for a target, with the target's embedding and head."""
+        """An untrained head for a target, with the target's embedding and head.
+
+        ffn_dim: None is the target's for a layer as wide as the target's, else by `ffn_width`.
+        """
         config, width = target.config, width or target.config.dim
+        ffn_dim = ffn_dim or (config.ffn_dim if width == config.dim else None)
         model = cls(
             vocab_size=config.vocab_size,
             dim=config.dim,
