@@ -46,7 +46,7 @@ def redrafted(growth: Growth, history: list, p: list) -> torch.Tensor:
 def test_worked_cases(case):
     growth, expect = Growth(case["N"], case["kappa"], case["decay"], case["top_k"], "bayes"), case["expect"]
     p, past = rows(case["p"]), rows(case["history_oldest_first"][::-1])
-    gain = growth.measure(p, past)
+    gain = growth.measure(p, list(past))
     assert gain.score.tolist() == close(expect["S"], abs=1e-8)
     assert (gain.grew & growth.may_grow(p[None], growth.bar(p[None]))[0]).int().tolist() == expect["M"]
     found = redrafted(growth, case["history_oldest_first"], case["p"])
@@ -234,7 +234,7 @@ def test_growth_worked_out_again_from_a_saved_run_is_what_was_used(parts, settin
             assert (notes["growth_m"][:, turn] == m)[seen].all()
             inside = (p[:, turn] > 0) & (p[:, turn] >= notes["growth_bar"][:, turn, None])
             masses = inside if knobs["fusion"] == "score" else p[:, turn]
-            fused = masses * np.exp(np.where(m, s, 0)) / total[:, turn]
+            fused = masses * np.exp(np.where(m, np.nan_to_num(s), 0)) / total[:, turn]
             drawn_from = ~np.isnan(notes["growth_fused"][:, turn])
             np.testing.assert_allclose(
                 notes["growth_fused"][:, turn][drawn_from], fused[drawn_from], rtol=1e-4, atol=1e-7
@@ -247,15 +247,12 @@ def test_growth_worked_out_again_from_a_saved_run_is_what_was_used(parts, settin
 
 
 def replayed(now: np.ndarray, past: list[np.ndarray], knobs: dict) -> tuple[np.ndarray, np.ndarray]:
-    """S and M by the words of the paper."""
-    grew = np.full(now.shape, len(past) == knobs["growth_steps"])
-    for late, early in zip([now, *past], past):
-        grew &= late > early
-    mean, weight = np.zeros_like(now), np.zeros_like(now)
-    for age, early in enumerate(past):
-        mean += np.nan_to_num(early) * knobs["decay"] ** age
-        weight += ~np.isnan(early) * knobs["decay"] ** age
-    mean = np.where(weight > 0, mean / np.maximum(weight, 1e-9), now)
+    """S and M by the words of the paper; no S where the past is shorter than N."""
+    if len(past) < knobs["growth_steps"]:
+        return np.full(now.shape, np.nan), np.zeros(now.shape, bool)
+    grew = np.all([late > early for late, early in zip([now, *past], past)], 0)
+    weights = [knobs["decay"] ** age for age in range(len(past))]
+    mean = sum(weight * early for weight, early in zip(weights, past)) / sum(weights)
     return knobs["gain"] * np.log((now + TINY) / (mean + TINY)), grew
 
 

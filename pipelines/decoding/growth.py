@@ -52,8 +52,8 @@ class Growth:
     def __post_init__(self) -> None:
         self.past: deque[tuple[int, Tensor]] = deque(maxlen=self.steps)  # oldest first: position of row 0, [R, V]
         self.target = torch.empty(0, 0)  # [n, V] p of the last pass, where p' was given
-        # After which position a pass went on -> by row what p' was divided by, and the least p that M may be true for.
-        self.told: dict[int, tuple[Tensor, Tensor]] = {}
+        # By the first position of a pass's p': [n, 2] what it was divided by, and the least p that M may be true for.
+        self.told: dict[int, Tensor] = {}
 
     def __call__(self, scores: Scores, first: int, kept: int) -> Tensor:
         start, self.target, now = first + kept, scores.probs[kept:], scores.guided[kept:]
@@ -63,22 +63,22 @@ class Growth:
         masses = self.target if self.fusion != "score" else self.may_grow(self.target, bar).to(now.dtype)
         full = len(past[-1]) if len(past) == self.steps else 0  # rows with a past of N laws
         if full and self.fusion != "none":
-            gain = self.measure(now[:full], torch.stack([rows[:full] for rows in past]))
+            gain = self.measure(now[:full], [rows[:full] for rows in past])
             grew = gain.grew & self.may_grow(self.target[:full], bar[:full])
             masses = torch.cat([masses[:full] * torch.where(grew, gain.score, 0).exp(), masses[full:]])
         total = masses.sum(-1, keepdim=True)
-        self.told = dict([*self.told.items(), (start, (total, bar))][-2 * PASSES :])
+        self.told = dict([*self.told.items(), (start, torch.cat([total, bar], 1))][-2 * PASSES :])
         return masses / total
 
-    def measure(self, now: Tensor, past: Tensor) -> Gain:
-        """now: [...]; past: [C, ...] newest first, nan where there is none. S is 0 where there is none at all."""
-        grew = torch.full_like(now, len(past) >= self.steps, dtype=torch.bool)
-        for late, early in zip([now, *past], past[: self.steps]):
+    def measure(self, now: Tensor, past: list[Tensor]) -> Gain:
+        """now: [...]; past: at least one like it, the newest first. M is false where they are fewer than N."""
+        grew = torch.full_like(now, len(past) == self.steps, dtype=torch.bool)
+        mean = torch.zeros_like(now)
+        for age, (late, early) in enumerate(zip([now, *past], past)):
             grew &= late > early
-        weights = now.new_tensor([self.decay**age for age in range(len(past))]).view(-1, *[1] * now.ndim)
-        known = weights * ~past.isnan()
-        mean = (known * past.nan_to_num(0)).sum(0) / known.sum(0)
-        return Gain(self.gain * torch.log((now + TINY) / (mean + TINY)).nan_to_num(0), grew)
+            mean.add_(early, alpha=self.decay**age)
+        mean /= sum(self.decay**age for age in range(len(past)))
+        return Gain(self.gain * torch.log((now + TINY) / (mean + TINY)), grew)
 
     def bar(self, target: Tensor) -> Tensor:
         """[n, 1] the k-th largest of each row; ties with it pass."""
@@ -92,21 +92,20 @@ class Growth:
     def notes(self, history: History) -> dict[str, np.ndarray]:
         """For the tokens and passes of `History.notes`: what the redraft made of them.
 
-        growth_p: [m, I, K] p; growth_s: S; growth_m: M; growth_fused: p', nan where no guess was drawn. growth_total:
-        [m, I] what p exp(M S) was divided by; growth_bar: [m, I] the least p that M may be true for.
+        growth_p: [m, I, K] p; growth_s: S, nan where there are less than N past passes; growth_m: M; growth_fused: p',
+        nan where no guess was drawn. growth_total: [m, I] what p exp(M S) was divided by; growth_bar: [m, I] the least
+        p that M may be true for.
         """
-
-        def by_row(part: int) -> Tensor:
-            return history.columns(tokens[:, :1] * 0, lambda one: (one.final, self.told[one.final][part]))[..., 0]
-
         tokens = history.tokens()
         guided = history.columns(tokens, lambda one: (one.first, one.scores.guided))
         target = history.columns(tokens, lambda one: (one.first, one.scores.probs))
         fused = history.columns(tokens, lambda one: (one.final, one.laws))
-        total, bar = by_row(0), by_row(1)
+        both = torch.arange(2, device=tokens.device).expand(len(tokens), 2)
+        total, bar = history.columns(both, lambda one: (one.final, self.told[one.final])).unbind(-1)
         none = torch.full_like(guided, torch.nan)
-        past = torch.stack([torch.cat([none[:, :age], guided[:, :-age]], 1) for age in range(1, self.steps + 1)])
-        gain = self.measure(guided, past)
+        gain = self.measure(
+            guided, [torch.cat([none[:, :age], guided[:, :-age]], 1) for age in range(1, self.steps + 1)]
+        )
         notes = {
             "growth_p": target,
             "growth_s": gain.score,
