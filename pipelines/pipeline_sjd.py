@@ -34,7 +34,7 @@ class SJDPipeline(ARImagePipeline):
     >>> import torch
     >>> from pipelines import SJDPipeline
     >>> pipe = SJDPipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), window=16).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), window=16).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

@@ -48,7 +48,7 @@ class SJDLanternPipeline(ARImagePipeline):
     >>> import torch
     >>> from pipelines import SJDLanternPipeline
     >>> pipe = SJDLanternPipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), delta=0.2).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), delta=0.2).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

@@ -82,7 +82,7 @@ class SJDVPPipeline(ARImagePipeline):
     >>> import torch
     >>> from pipelines import SJDVPPipeline
     >>> pipe = SJDVPPipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), growth_steps=2).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), growth_steps=2).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

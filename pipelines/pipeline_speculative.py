@@ -90,7 +90,7 @@ class SpeculativePipeline(DraftPipeline):
     >>> import torch
     >>> from pipelines import SpeculativePipeline
     >>> pipe = SpeculativePipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), length=5).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), length=5).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

@@ -33,7 +33,7 @@ class UniformRSDPipeline(DraftPipeline):
     >>> import torch
     >>> from pipelines import UniformRSDPipeline
     >>> pipe = UniformRSDPipeline.from_pretrained("assets/emoji-scenes")
-    >>> trace = pipe("a panda on snow", generator=torch.Generator().manual_seed(7), delta=2.0).traces[0]
+    >>> trace = pipe("a penguin on snow", generator=torch.Generator().manual_seed(7), delta=2.0).traces[0]
     >>> trace.complete, trace.nfe < 256
     (True, True)
     """

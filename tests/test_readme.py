@@ -45,4 +45,4 @@ def test_the_python_lines_draw_a_picture(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     exec(code, {})
     assert re.fullmatch(r"16 passes of the network in \d+\.\d\d seconds\n", capsys.readouterr().out)
-    assert (tmp_path / "panda.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "penguin.png").read_bytes().startswith(b"\x89PNG")

@@ -52,7 +52,7 @@ TOP_TOKENS = 48
 TOP_WEIGHT = 4.0
 SHORT_ROWS, FULL_EVERY = 7, 4  # most steps train on the upper rows alone, for the same reason; every fourth on all
 HINT_WEIGHT = 0.1
-GUIDANCE = 3.0  # of the sample sheet
+GUIDANCE = 2.0  # of the sample sheet
 SHEET = [
     *("a panda in the snow", "a rocket in the night sky", "an apple on a wooden table", "a taxi by a brick wall"),
     *("a penguin on the water", "a cactus on sand", "a hamburger on a yellow background", "a fox in the forest"),
