@@ -76,7 +76,7 @@ function compare(name, ms, passes, lane) {
 
 // ---- where a run stands
 
-const counts = (run) => run.lanes.map((lane) => lane.squares.length).join(" and ");
+const counts = (run) => run.lanes.map((lane) => lane.squares.length).join(" AND ");
 
 function badge(run, is) {
   const { device, date } = run.about.recorded ?? {};
