@@ -43,7 +43,8 @@ def drawn(pipe: ARImagePipeline, trace: Trace) -> Image.Image:
 
 def words(machine: Machine) -> str:
     """A machine in one line."""
-    return f"{machine.processor}, {machine.cores} cores, {machine.threads} threads, {machine.dtype}"
+    threads = f"{machine.threads} thread" + "s" * (machine.threads > 1)
+    return f"{machine.processor}, {machine.cores} cores, {threads}, {machine.dtype}"
 
 
 @torch.inference_mode()
