@@ -22,9 +22,15 @@ INDEX = {
     "text_encoder": ["transformers", "T5EncoderModel"],
     "tokenizer": ["transformers", "PreTrainedTokenizerFast"],
 }
-EMBED_GAP = {"embed_gap": 1.7}  # one pair of tokens in ten is as near
+EMBED_GAP = {"embed_gap": 2.9}  # one pair of tokens in ten is as near
 SAMPLING = {"guidance_scale": 2.0, "top_p": 0.9}
-DEFAULTS = {"sampling": SAMPLING, "GSDPipeline": EMBED_GAP, "SJDVPPipeline": EMBED_GAP}
+CHAIN = {"length": 3}  # of 1 to 5 no length gives clearly more tokens a second
+CHAINED = ("SpeculativePipeline", "LanternPipeline", "UniformRSDPipeline", "CoolSDPipeline")
+DEFAULTS = {
+    "sampling": SAMPLING,
+    **dict.fromkeys(("GSDPipeline", "SJDVPPipeline"), EMBED_GAP),
+    **dict.fromkeys(CHAINED, CHAIN),
+}
 EXAMPLES = [
     "a penguin on snow", "a rocket in the night sky", "a hamburger on a wooden table", "a cupcake on sand",
     "a taxi by a brick wall", "a cactus on a pink background", "a balloon at sunset", "a fox in the forest",
