@@ -8,7 +8,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.record import RESULTS, Interval, MethodRecord, RaceRecord, command, load
@@ -40,9 +40,14 @@ def title(method: MethodRecord) -> str:
     return " ".join([f"`{method.pipeline}`", *(f"{name}={value}" for name, value in method.settings.items())])
 
 
-def slower(method: MethodRecord) -> str:
-    """A sentence where the method certainly lost, else nothing."""
-    return f"\n{title(method)} is slower than AR on this machine.\n" if method.speedup.high < 1 else ""
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}" + "s" * (count != 1)
+
+
+def losers(methods: Iterable[MethodRecord]) -> str:
+    """A sentence that names the methods that certainly lost, nothing where there is none."""
+    names = [title(method) for method in methods if method.speedup.high < 1]
+    return f"\nSlower than AR on this machine: {', '.join(names)}.\n" if names else ""
 
 
 def row(method: MethodRecord, is_reference: bool) -> str:
@@ -65,13 +70,13 @@ def table(record: RaceRecord) -> str:
     forwards = ", ".join(f"{milliseconds:.1f} ({n})" for n, milliseconds in record.forward_ms.items())
     return (
         f"{len(record.prompts)} images of {record.image_tokens} tokens by `{record.model}`, {record.date}: "
-        f"{machine.processor}, {machine.cores} cores, {machine.threads} threads, {machine.dtype}, "
+        f"{machine.processor}, {machine.cores} cores, {counted(machine.threads, 'thread')}, {machine.dtype}, "
         f"torch {machine.torch}.\nMedians with 95 % bootstrap intervals; text encoding and the decoding of tokens to "
         "pixels are not on the clock. Speed-ups are over AR's pictures of the same prompts and seeds; the ceiling is "
         "the speed-up if only drafting and forwards took time; outside is the share of time outside all forwards.\n\n"
         + HEAD
         + "".join(row(method, name == "ar") for name, method in record.methods.items())
-        + "".join(slower(method) for method in record.methods.values())
+        + losers(record.methods.values())
         + f"\nOne pass in ms, by the number of tokens it checks: {forwards}.\n"
         f"The matrix products of one pass over one token take {record.products_ms:.2f} ms by themselves; "
         f"AR spends {record.products_ratio:.1f} times that per token.\n"

@@ -149,7 +149,7 @@ def test_report_names_settings_and_says_which_method_lost():
     found.methods["sjd:window=32"] = replace(lost, settings={"window": 32})
     text = report.table(found)
     assert "| `SJDPipeline` window=32 | 1.50 (1.50–1.60) |" in text
-    assert "\n`SJDPipeline` window=32 is slower than AR on this machine.\n" in text and text.count("slower") == 1
+    assert "\nSlower than AR on this machine: `SJDPipeline` window=32.\n" in text and text.count("Slower") == 1
 
 
 def test_drafting_by_a_network_is_not_outside_forwards():
