@@ -23,10 +23,10 @@ from accelerate import PartialState
 import pipelines
 from pipelines.contest import Ask, Contest, Line
 from pipelines.menu import open_menu, read_json
-from pipelines.models.codebook import mean_colours
+from pipelines.models.codebook import mean_colours, thumbnails
 from pipelines.models.llamagen_family import native_dtype
 from pipelines.settings import SAMPLING, Knob
-from visualize import events
+from visualize import events, grid
 from visualize.broadcast import Broadcast
 from visualize.lessons import verdicts
 from visualize.notes import in_line, not_known, note, offer
@@ -40,7 +40,7 @@ EMBEDDED = ASSETS / "emoji-scenes"
 STAGE = ("run.js", "canvas.js", "words.js", "stage.js", "square.js", "hands.js")  # one script, in this order
 METHOD = "SJDPipeline"  # chosen when the page opens
 
-WAITING_SECONDS = 0.25  # between two words to one who waits, which are also where waiting can be given up
+WAITING_SECONDS = 0.25  # between two words to one who waits, who can then give up
 PROGRESS_SECONDS = 0.5  # between two signs of life of the JSON endpoint, which are also where it can be cancelled
 STATE_SECONDS = 3600  # how long a run can be saved after its visitor was last seen
 FIRST_KNOBS = 3  # of a method; the others are folded away
@@ -59,9 +59,10 @@ def load(folder: Path) -> dict[str, Any]:
     return pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device).components
 
 
-def colours(components: "Future[dict[str, Any]]") -> str:
-    """The palette for the page, once the components are there."""
-    return hex_colours(mean_colours(pipelines.ARPipeline(**components.result()).model))
+def looks(components: "Future[dict[str, Any]]") -> tuple[str, str]:
+    """The colours and the pictures of all codes for the page, once the components are there."""
+    model = pipelines.ARPipeline(**components.result()).model
+    return hex_colours(mean_colours(model)), grid.sheet_url(thumbnails(model))
 
 
 def message(text: str | None = None, pixels: str | None = None, notice: str | None = None, run: Any = None) -> Message:
@@ -213,7 +214,7 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
     recordings = open_recordings(recorded, folder.name)
     worker = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(THREADS,))
     components = worker.submit(load, folder)
-    studio, mixed = Studio(worker, components), worker.submit(colours, components)
+    studio, coded = Studio(worker, components), worker.submit(looks, components)
     lessons = json.loads(asset("lessons.json"))
     shelf = Shelf(recordings, os.path.relpath(folder, ASSETS.parent), menu.defaults())
 
@@ -228,9 +229,8 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
                 first = scenes["examples"][0]
                 prompt = gr.Textbox(first, label="Prompt", max_lines=1, max_length=200, elem_id="prompt")
                 with gr.Row(elem_id="lanes"):
-                    names = [(events.short_name(name), name) for name in menu.methods]
-                    method = gr.Dropdown(names, value=METHOD, label="Method", elem_id="method")
-                    names.append(("none", ""))
+                    names = [*((events.short_name(name), name) for name in menu.methods), ("none", "")]
+                    method = gr.Dropdown(names[:-1], value=METHOD, label="Method", elem_id="method")
                     opponent = gr.Dropdown(names, value="ARPipeline", label="Beside it", elem_id="opponent")
                 with gr.Row(elem_id="buttons"):
                     go = gr.Button("Start", variant="primary", elem_id="go")
@@ -239,6 +239,7 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
             with gr.Column(elem_id="board"):
                 with board(config["grid_size"], recordings.race()) as stage:
                     pixels, palette = wire("pixels", recordings.pixels()), wire("palette", recordings.palette)
+                    codes = wire("codes", "")
             with gr.Column(elem_id="tune"):
                 gr.Examples([[example] for example in scenes["examples"]], [prompt], label="Examples")
                 with gr.Row(elem_id="seeds"):
@@ -276,7 +277,7 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
             preset = script("lesson", index, len(lessons), menu.preset(lesson["preset"]))
             door.click(None, None, outputs, js=preset, queue=False, **quiet)
             card.guess.input(None, card.guess, None, js=script("predict", index), queue=False, **quiet)
-        page.load(mixed.result, None, palette, queue=False, **quiet)
+        page.load(coded.result, None, [palette, codes], queue=False, **quiet)
         gr.api(studio.decode, api_name="decode")
     return page.queue(default_concurrency_limit=None)  # the studio keeps a line of its own
 

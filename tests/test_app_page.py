@@ -41,8 +41,11 @@ def studio(model: dict[str, Any]) -> app.Studio:
     return app.Studio(WORKER, held(model))
 
 
-def test_the_page_gets_a_colour_for_every_code(model: dict[str, Any]):
-    assert len(app.colours(held(model))) == 6 * tiny.VOCAB
+def test_the_page_gets_a_colour_and_a_picture_for_every_code(model: dict[str, Any]):
+    palette, sheet = app.looks(held(model))
+    side, _, url = sheet.partition(",")
+    assert len(palette) == 6 * tiny.VOCAB and url.startswith("data:image/jpeg;base64,")
+    assert int(side) == pipelines.ARPipeline(**model).model.patch_size
 
 
 def controls(page: gr.Blocks) -> dict[str, gr.components.Component]:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from pipelines import ARPipeline
-from pipelines.models.codebook import BATCH, mean_colours, neighbours
+from pipelines.models.codebook import BATCH, mean_colours, neighbours, thumbnails
 from tests import tiny
 
 
@@ -16,6 +16,15 @@ def test_a_colour_is_the_mean_of_its_code_among_its_like():
         pixels = (model.decode(torch.full((1, 2, 2), code))[0] + 1) * 127.5
         assert np.abs(colours[code] - pixels.mean((1, 2)).numpy()).max() <= 0.51, f"code {code}"
     assert len(np.unique(colours, axis=0)) > 1, "all codes look the same"
+
+
+def test_a_thumbnail_is_a_codes_own_square_among_its_like():
+    model = ARPipeline(**tiny.components()).model
+    squares, side = thumbnails(model), model.patch_size
+    assert (squares.shape, squares.dtype) == ((tiny.VOCAB, side, side, 3), np.uint8)
+    for code in range(tiny.VOCAB):
+        pixels = (model.decode(torch.full((1, 2, 2), code))[0, :, :side, :side] + 1) * 127.5
+        assert np.abs(squares[code] - pixels.permute(1, 2, 0).numpy()).max() <= 0.51, f"code {code}"
 
 
 def test_neighbours_are_the_other_codes_by_distance():

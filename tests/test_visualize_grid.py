@@ -76,3 +76,14 @@ def test_a_jpeg_is_near_the_picture():
 
 def test_the_palette_is_six_letters_a_code():
     assert hex_colours(PALETTE) == "fa000000fa000000fa"
+
+
+def test_a_sheet_holds_every_code_where_the_page_looks_for_it():
+    colours = np.arange(40, dtype=np.uint8) * 6
+    thumbnails = np.broadcast_to(colours[:, None, None, None], (40, 16, 16, 3))
+    side, _, url = grid.sheet_url(thumbnails).partition(",")
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))).convert("L")).astype(int)
+    assert side == "16" and picture.shape == (32, 32 * 16)
+    for code in range(40):
+        row, col = divmod(code, 32)
+        assert abs(picture[row * 16 + 8, col * 16 + 8] - colours[code]) <= 6, f"code {code}"

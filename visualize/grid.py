@@ -13,6 +13,9 @@ from PIL.PngImagePlugin import PngInfo
 from visualize.style import PENDING
 
 
+SHEET_COLUMNS = 32  # codes a row, as assets/hands.js reads them
+
+
 def squares(tokens: np.ndarray, palette: np.ndarray, side: int) -> Image.Image:
     """Each token as a flat square in its code's mean colour; transparent where no token is yet.
 
@@ -67,6 +70,17 @@ def png_url(picture: Image.Image, about: Mapping[str, Any]) -> str:
 def jpeg_url(picture: Image.Image) -> str:
     """The picture as a short data URL, for one that is seen for half a second."""
     return _url("jpeg", _encoded(picture, format="JPEG", quality=85))
+
+
+def sheet_url(thumbnails: np.ndarray) -> str:
+    """All codes as one picture, `SHEET_COLUMNS` a row, as the page takes it: pixels along a square, data URL.
+
+    thumbnails: [V, side, side, 3] uint8.
+    """
+    side, rest = thumbnails.shape[1], -len(thumbnails) % SHEET_COLUMNS
+    tiles = np.concatenate([thumbnails, np.zeros((rest, side, side, 3), np.uint8)])
+    rows = tiles.reshape(-1, SHEET_COLUMNS, side, side, 3).swapaxes(1, 2)
+    return f"{side},{jpeg_url(Image.fromarray(rows.reshape(-1, SHEET_COLUMNS * side, 3)))}"
 
 
 def _encoded(picture: Image.Image, **options: Any) -> bytes:
