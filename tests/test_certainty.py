@@ -39,9 +39,11 @@ def test_bins_hold_means_and_an_interval_around_them():
     assert (sure.guesses, unsure.guesses) == (3, 2)
     assert sure.entropy == pytest.approx(0.15) and sure.chance == pytest.approx(0.8)
     assert unsure.entropy == pytest.approx(1.25) and unsure.chance == pytest.approx(0.4)
-    assert (sure.low, sure.high) == pytest.approx((0.6, 0.9)) and (unsure.low, unsure.high) == pytest.approx(
-        (0.3, 0.5)
-    )
+    # Pictures stray from the mean by 0.2 and -0.2, and by 0.1 and -0.1: errors 0.4 / 3 and 0.2 / 2.
+    assert (sure.low, sure.high) == pytest.approx((0.8 - 1.96 * 0.4 / 3, 1.0))
+    assert (unsure.low, unsure.high) == pytest.approx((0.4 - 0.196, 0.4 + 0.196))
+    (alone,) = by_entropy(traces[1:], edges=(1.0, 2.0))[-1:]
+    assert (alone.low, alone.high) == (0.0, 1.0), "one picture tells no spread"
 
 
 def test_an_entropy_beyond_the_last_edge_is_in_the_last_bin():

@@ -13,14 +13,15 @@ from visualize.style import lines
 
 
 EDGES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 8.0)  # nats
-RESAMPLES = 1000
+WITHIN = 1.96  # standard errors of a 95 % interval
 
 
 @dataclass(frozen=True)
 class Bin:
     """Guesses for squares where the target's law has so much entropy.
 
-    entropy: their mean, in nats. chance: mean chance of being kept; low, high: 95 % interval, pictures resampled.
+    entropy: their mean, in nats. chance: mean chance of being kept; low, high: 95 % interval over pictures, of one
+    picture 0 to 1.
     """
 
     entropy: float
@@ -47,14 +48,13 @@ def by_entropy(traces: Sequence[Trace], edges: Sequence[float] = EDGES) -> list[
         guesses = np.concatenate([np.empty((0, 2)), *(first_guesses(step) for step in trace.steps)])
         places = np.clip(np.searchsorted(edges, guesses[:, 0], side="right") - 1, 0, len(edges) - 2)
         np.add.at(total, places, np.insert(guesses, 0, 1, axis=1))
-    drawn = np.random.default_rng(0).integers(len(traces), size=(RESAMPLES, len(traces)))
-    resampled = sums[drawn].sum(1)  # [resamples, bins, 3]
-    found = []
+    pictures, found = len(traces), []
     for place, (count, entropy, chance) in enumerate(sums.sum(0)):
         if count:
-            some = resampled[resampled[:, place, 0] > 0, place]
-            low, high = np.percentile(some[:, 2] / some[:, 0], [2.5, 97.5])
-            found.append(Bin(entropy / count, chance / count, float(low), float(high), int(count)))
+            mean = chance / count
+            off = sums[:, place, 2] - mean * sums[:, place, 0]  # of each picture; a ratio's error is their sum's
+            spread = WITHIN * (off @ off * pictures / (pictures - 1)) ** 0.5 / count if pictures > 1 else 1.0
+            found.append(Bin(entropy / count, mean, max(0.0, mean - spread), min(1.0, mean + spread), int(count)))
     return found
 
 
