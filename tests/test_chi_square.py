@@ -25,6 +25,10 @@ LOSSLESS = {
     "Jacobi": ("JacobiPipeline", {"window": 4}),
     "SJD": ("SJDPipeline", {"window": 4}),
     "SJD from the left": ("SJDPipeline", {"window": 4, "start": "sample_left"}),
+    "SJD, maximal coupling": ("SJDPipeline", {"window": 4, "coupling": "maximal"}),
+    "Speculative": ("SpeculativePipeline", {"length": 3}),
+    "Speculative, tree": ("SpeculativePipeline", {"draft": "static", "tree": 6}),
+    "SJD-VP": ("SJDVPPipeline", {"window": 4, "growth_steps": 1, "gain": 3.0}),
 }
 
 
