@@ -259,12 +259,12 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
         start = [go.click, prompt.submit]
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
 
-        gr.on(start, None, None, [go, stop, notice], js=script("start"), queue=False, **quiet)
+        gr.on(start, None, stage, [go, stop, notice], js=script("start"), queue=False, **quiet)
         inputs = [prompt, seed, opponent, method, *controls]
         run = gr.on(start, draw, inputs, [stage, pixels, notice, shown], **quiet)
         end = run.then(studio.finish, [shown, notice], [stage, pixels, notice], **quiet)
         answers = [card.answer for card in cards]
-        end.then(None, None, [go, stop, *answers], js=script("end", [verdicts(each) for each in lessons]), **quiet)
+        end.then(None, stage, [go, stop, *answers], js=script("end", [verdicts(each) for each in lessons]), **quiet)
         end.then(shelf.listing, shown, code, queue=False, **quiet)
         stop.click(None, None, None, cancels=run, queue=False, **quiet)
         dice.click(None, None, seed, js=script("newSeed"), queue=False, **quiet)

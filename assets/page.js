@@ -5,21 +5,26 @@ const page = (() => {
   const set = (name, value) => ({ ...KEEP, [name]: value });
 
   // Keyboard users land on Stop, not nowhere; after the run on Start.
-  function start() {
+  function start(text) {
+    ran = { lesson: open, text };
     if (document.activeElement?.id === "go") setTimeout(() => document.querySelector("#stop")?.focus(), 100);
     return [set("interactive", false), set("interactive", true), WAITING];
   }
 
-  function end(verdicts) {
+  // A lesson's verdict needs the lesson's run, to its end.
+  function end(verdicts, text) {
+    const reasons = text.match(/^E,.*$/gm) || [];
+    const isDone = text !== ran.text && reasons.length > 0 && reasons.every((line) => line.endsWith(",done"));
     setTimeout(() => {
       if (document.activeElement === document.body) document.querySelector("#go")?.focus({ preventScroll: true });
     }, 100);
-    const tell = (said, index) => (index === open ? { ...set("visible", true), value: said[bet] } : KEEP);
+    const tell = (said, index) => (isDone && index === open && index === ran.lesson ? { ...set("visible", true), value: said[bet] } : KEEP);
     return [set("interactive", true), set("interactive", false), ...verdicts.map(tell)];
   }
 
   // The lesson that is open and what was predicted there.
   let [open, bet] = [-1, ""];
+  let ran = {}; // what was open when the run began, and what the stage showed
 
   function lesson(index, count, preset) {
     const choice = (value) => Array.from({ length: count }, (_, other) => set("visible", value && other === index));

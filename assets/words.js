@@ -69,7 +69,7 @@ function verdict(run) {
 function compare(name, ms, passes, lane) {
   const [own, checks] = [length(lane), lastRound(lane).passes];
   const calls = ratio(passes, checks, "passes");
-  if (own <= ms * 1.05) return `${lane.name}: ${ratio(ms, own, "seconds")}, ${calls} than ${name} in this race.`;
+  if (own <= ms * 1.05) return `${lane.name} against ${name} in this race: ${ratio(ms, own, "seconds")}, ${calls}.`;
   const reason = checks < passes ? " Passes are cheap in this small model." : "";
   return `Slower here: ${lane.name} took ${(own / ms).toFixed(1)}× the seconds of ${name}, with ${calls}.${reason}`;
 }
@@ -97,9 +97,9 @@ function report(run, is) {
   const rows = run.lanes.map((lane) => `${lane.name} row ${row(lane)}`).join(", ");
   return {
     empty: "",
-    recorded: "Same prompt and seed; each lane at its measured speed.",
+    recorded: `“${run.about.prompt}”, seed ${run.about.seed}; each lane at its measured speed.`,
     live: run.lanes.length > 1 ? `Drawing ${rows} of ${run.rows}.` : `Drawing row ${row(run.lanes[0])} of ${run.rows}.`,
-    done: "All squares are drawn.",
+    done: `“${run.about.prompt}”, seed ${run.about.seed}: all squares are drawn.`,
     stopped: "What is drawn stays. Start draws anew.",
     broken: run.lanes.map((lane) => lane.reason).find((reason) => !["", "done", "stopped"].includes(reason)),
     lost: "The server does not answer. What is drawn stays; load the page anew to go on.",

@@ -35,7 +35,7 @@ class Ask:
         if type(self.seed) is not int or not 0 <= self.seed < SEEDS:
             raise ValueError(f"`seed` must be a whole number from 0 to {SEEDS - 1}, got {shown(self.seed)}; try 7.")
         for method, settings in self.lanes:
-            if method not in pipelines.METHODS:
+            if not isinstance(method, str) or method not in pipelines.METHODS:
                 raise ValueError(f"`method` must be one of {', '.join(pipelines.METHODS)}, got {shown(method)}.")
             if not isinstance(settings, dict):
                 raise ValueError(f"`settings` must name settings and their values, got {shown(settings)}.")

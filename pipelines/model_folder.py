@@ -58,8 +58,8 @@ def adopt(folder: Path, transformer: nn.Module) -> None:
 
 def open_folder(path: str | PathLike) -> Path:
     """The folder at `path`, whole. Raises ValueError where there is none."""
-    folder = Path(path)
-    if not folder.is_dir():
+    folder = Path(path if isinstance(path, str | PathLike) else "")
+    if not isinstance(path, str | PathLike) or not folder.is_dir():
         raise ValueError(
             f"`pretrained_model_name_or_path` must be a model folder on this machine, got {str(path)!r}; "
             "a model of the Hub must be fetched first: `huggingface_hub.snapshot_download` returns its folder."
@@ -104,7 +104,10 @@ def tokenizer(folder: Path) -> Any:
     """The tokenizer that `folder` holds. Raises ValueError where its files are damaged or another's."""
     kind = _named(folder, _object(folder / INDEX)[TOKENIZER])
     try:
-        return kind.from_pretrained(folder / TOKENIZER, local_files_only=True)
+        found = kind.from_pretrained(folder / TOKENIZER, local_files_only=True)
+        if type(found.backend_tokenizer.model).__name__ == "WordLevel" and found.unk_token is None:
+            raise ValueError("tokenizer_config.json names no unknown token")
+        return found
     except Exception as error:  # the library has no one class for what it cannot read
         raise ValueError(f"`{folder / TOKENIZER}` does not hold the files of a {kind.__name__}.") from error
 
@@ -115,8 +118,8 @@ def loading(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split()).split(". ")[0].removesuffix(".")
-        raise ValueError(f"`{folder}` cannot be loaded: {reason}.") from error
+        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        raise ValueError(f"`{folder}` cannot be loaded: {reason}{'' if reason.endswith('?') else '.'}") from error
 
 
 def _object(path: Path) -> dict[str, Any]:

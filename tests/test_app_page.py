@@ -143,6 +143,7 @@ def test_decode_draws_by_any_method(studio: app.Studio, model: dict[str, Any]):
     ("method", "settings", "names"),
     [
         ("PNGPipeline", None, "`method` must be one of ARPipeline, "),
+        (["SJDPipeline"], None, "`method` must be one of ARPipeline, "),
         ("SJDPipeline", {"window": 65}, "`window` must be a whole number from 2 to 64"),
         ("SJDPipeline", {"windows": 4}, "did you mean `window`"),
         ("ARPipeline", {"window": 4}, "`window` is not a setting of ARPipeline"),

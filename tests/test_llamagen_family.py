@@ -52,6 +52,7 @@ def test_unknown_words_are_named_with_the_nearest_and_left_out():
     found = model.condition("a red Pandda on a xylophone", None)
     assert found.unknown == {"pandda": ["panda"], "xylophone": []}
     assert torch.equal(found.features, model.condition("red", None).features)
+    assert model.condition("a panda", "a red zeppelin").unknown == {"zeppelin": []}
 
 
 @pytest.mark.parametrize(

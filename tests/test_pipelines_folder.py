@@ -271,3 +271,14 @@ def test_tied_weights_are_found_also_while_another_thread_puts_tying_off(
     state = skeleton.state_dict(keep_vars=True)
     assert state["shared.weight"] is not state["encoder.embed_tokens.weight"], "tying was not put off"
     check_stored(skeleton, folder / "text_encoder")
+
+
+def test_a_tokenizer_that_would_hide_unknown_words_is_refused(folder: Path):
+    (folder / "tokenizer" / "tokenizer_config.json").unlink()
+    assert str(folder / "tokenizer") in tiny.refusal(ARPipeline.from_pretrained, folder)
+
+
+def test_no_path_is_no_folder():
+    for path in (None, 3):
+        message = tiny.refusal(ARPipeline.from_pretrained, path)
+        assert f"must be a model folder on this machine, got '{path}'" in message

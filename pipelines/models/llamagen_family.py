@@ -129,7 +129,8 @@ class LlamaGen:
         if negative_prompt is not None:
             uncond, negative_mask = self._encode(self._token_ids(negative_prompt, "negative_prompt"))
         pair = torch.stack([features, uncond.to(features)])
-        return LlamaGenCondition(pair, mask, self._unknown(prompt), negative_mask)
+        unknown = self._unknown(prompt) | self._unknown(negative_prompt or "")
+        return LlamaGenCondition(pair, mask, unknown, negative_mask)
 
     def open(
         self, condition: LlamaGenCondition, guidance_scale: float, warp: Warp, layout: Layout

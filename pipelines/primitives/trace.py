@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import tokenize
 import zipfile
 import zlib
 from dataclasses import asdict, dataclass, field, fields
@@ -27,7 +28,7 @@ SIZES = {"nodes": "i4", "kept": "i4"}
 PATHS = {"path": "i4", "committed": "i4"}
 # What zip, numpy and json raise on bytes that are not theirs.
 NOT_READABLE = (ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError, MemoryError)
-NOT_READABLE += (zipfile.BadZipFile, zlib.error)
+NOT_READABLE += (zipfile.BadZipFile, zlib.error, tokenize.TokenError)
 
 
 @dataclass(frozen=True, eq=False)
