@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -45,6 +46,9 @@ MEMORY = Origin("built in memory", {})
 
 # By transformer, so that every pipeline over the same weights knows where they came from.
 _origins: "weakref.WeakKeyDictionary[nn.Module, Origin]" = weakref.WeakKeyDictionary()
+
+# Both libraries change torch for the whole process while they build a model, which another thread's load would feel.
+_loads = threading.RLock()
 
 
 def origin_of(transformer: nn.Module) -> Origin:
@@ -96,7 +100,8 @@ def components_in(
         if not (folder / name).is_dir():
             raise ValueError(f"`{folder}` lacks the folder {name!r} that its {INDEX} names.")
         if name in MODELS:
-            check_stored(_skeleton(folder / name, _named(folder, index[name])), folder / name)
+            with _loads:
+                check_stored(_skeleton(folder / name, _named(folder, index[name])), folder / name)
     return held
 
 
@@ -114,9 +119,10 @@ def tokenizer(folder: Path) -> Any:
 
 @contextmanager
 def loading(folder: Path) -> Iterator[None]:
-    """What goes wrong inside becomes one ValueError of one sentence that names the folder."""
+    """One load at a time. What goes wrong inside becomes one ValueError of one sentence that names the folder."""
     try:
-        yield
+        with _loads:
+            yield
     except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
         raise ValueError(f"`{folder}` cannot be loaded: {reason}{'' if reason.endswith('?') else '.'}") from error

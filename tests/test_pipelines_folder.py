@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -282,3 +283,9 @@ def test_no_path_is_no_folder():
     for path in (None, 3):
         message = tiny.refusal(ARPipeline.from_pretrained, path)
         assert f"must be a model folder on this machine, got '{path}'" in message
+
+
+def test_threads_may_load_at_once(folder: Path):
+    with ThreadPoolExecutor(4) as threads:
+        pipes = list(threads.map(ARPipeline.from_pretrained, [folder] * 8))
+    assert len({pipe.weights_sha256 for pipe in pipes}) == 1
