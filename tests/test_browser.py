@@ -201,6 +201,7 @@ def test_a_square_tells_why_it_is_as_it_is(visit: Callable, recorded: list[list[
     number = next(cells[2] for cells in recorded if cells[:2] == ["R", "1"] and int(cells[3]) == square)
     guess = next(cells for cells in recorded if cells[:3] == ["N", "1", number])
     tap(page, ".map .board", square)
+    page.wait_for_function("document.querySelector('.why').textContent !== ''")
     why = page.inner_text(".why")
     place = f"Token {square + 1}, row {square // 16 + 1}, column {square % 16 + 1}: the guess had p "
     assert why.startswith(place) and why.endswith("refused. Another token was drawn in its place."), why
