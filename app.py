@@ -23,7 +23,7 @@ from accelerate import PartialState
 import pipelines
 from pipelines.contest import Ask, Contest, Line
 from pipelines.menu import open_menu, read_json
-from pipelines.models.codebook import mean_colours, thumbnails
+from pipelines.models.codebook import previews
 from pipelines.models.llamagen_family import native_dtype
 from pipelines.settings import SAMPLING, Knob
 from visualize import events, grid
@@ -61,8 +61,8 @@ def load(folder: Path) -> dict[str, Any]:
 
 def looks(components: "Future[dict[str, Any]]") -> tuple[str, str]:
     """The colours and the pictures of all codes for the page, once the components are there."""
-    model = pipelines.ARPipeline(**components.result()).model
-    return hex_colours(mean_colours(model)), grid.sheet_url(thumbnails(model))
+    colours, thumbnails = previews(pipelines.ARPipeline(**components.result()).model)
+    return hex_colours(colours), grid.sheet_url(thumbnails)
 
 
 def message(text: str | None = None, pixels: str | None = None, notice: str | None = None, run: Any = None) -> Message:

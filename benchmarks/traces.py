@@ -17,9 +17,10 @@ from PIL import Image
 
 import pipelines
 from benchmarks.record import Machine, command
+from benchmarks.report import counted
 from benchmarks.run import EMBEDDED, checked_methods, machine_of, race
 from pipelines.base import ARImagePipeline
-from pipelines.models.codebook import mean_colours
+from pipelines.models.codebook import previews
 from pipelines.primitives.trace import Trace
 from visualize.export import picture_png
 from visualize.style import hex_colours
@@ -43,8 +44,7 @@ def drawn(pipe: ARImagePipeline, trace: Trace) -> Image.Image:
 
 def words(machine: Machine) -> str:
     """A machine in one line."""
-    threads = f"{machine.threads} thread" + "s" * (machine.threads > 1)
-    return f"{machine.processor}, {machine.cores} cores, {threads}, {machine.dtype}"
+    return f"{machine.processor}, {machine.cores} cores, {counted(machine.threads, 'thread')}, {machine.dtype}"
 
 
 @torch.inference_mode()
@@ -67,7 +67,7 @@ def record(folder: Path, names: dict[str, str], prompt: str, seed: int, out: Pat
         "lanes": list(names),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": words(machine_of(trace.header)),
-        "palette": hex_colours(mean_colours(reference.model)),
+        "palette": hex_colours(previews(reference.model)[0]),
     }
     (out / INDEX).write_text(json.dumps(index, indent=1) + "\n")
 

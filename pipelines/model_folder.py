@@ -62,8 +62,7 @@ def adopt(folder: Path, transformer: nn.Module) -> None:
 
 def open_folder(path: str | PathLike) -> Path:
     """The folder at `path`, whole. Raises ValueError where there is none."""
-    folder = Path(path if isinstance(path, str | PathLike) else "")
-    if not isinstance(path, str | PathLike) or not folder.is_dir():
+    if not isinstance(path, str | PathLike) or not (folder := Path(path)).is_dir():
         raise ValueError(
             f"`pretrained_model_name_or_path` must be a model folder on this machine, got {str(path)!r}; "
             "a model of the Hub must be fetched first: `huggingface_hub.snapshot_download` returns its folder."

@@ -4,13 +4,13 @@ import numpy as np
 import torch
 
 from pipelines import ARPipeline
-from pipelines.models.codebook import BATCH, mean_colours, neighbours, thumbnails
+from pipelines.models.codebook import BATCH, neighbours, previews
 from tests import tiny
 
 
 def test_a_colour_is_the_mean_of_its_code_among_its_like():
     model = ARPipeline(**tiny.components()).model
-    colours = mean_colours(model)
+    colours, _ = previews(model)
     assert (colours.shape, colours.dtype) == ((tiny.VOCAB, 3), np.uint8)
     for code in range(tiny.VOCAB):
         pixels = (model.decode(torch.full((1, 2, 2), code))[0] + 1) * 127.5
@@ -20,7 +20,7 @@ def test_a_colour_is_the_mean_of_its_code_among_its_like():
 
 def test_a_thumbnail_is_a_codes_own_square_among_its_like():
     model = ARPipeline(**tiny.components()).model
-    squares, side = thumbnails(model), model.patch_size
+    (_, squares), side = previews(model), model.patch_size
     assert (squares.shape, squares.dtype) == ((tiny.VOCAB, side, side, 3), np.uint8)
     for code in range(tiny.VOCAB):
         pixels = (model.decode(torch.full((1, 2, 2), code))[0, :, :side, :side] + 1) * 127.5

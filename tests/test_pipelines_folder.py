@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import T5EncoderModel
 
 import pipelines
-from pipelines import ARPipeline, model_folder
-from pipelines.models.weights import check_stored
+from pipelines import ARPipeline
 from tests import tiny
 from tests.tiny import WindowPipeline, refusal
 
@@ -262,16 +260,6 @@ def test_what_is_no_folder_is_refused_with_what_to_do():
     message = refusal(ARPipeline.from_pretrained, "somebody/some-model")
     assert message.startswith("`pretrained_model_name_or_path` must be a model folder on this machine, got 'some")
     assert "snapshot_download" in message
-
-
-def test_tied_weights_are_found_also_while_another_thread_puts_tying_off(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("transformers.PreTrainedModel.tie_weights", lambda self, *args, **kwargs: None)
-    skeleton = model_folder._skeleton(folder / "text_encoder", T5EncoderModel)
-    state = skeleton.state_dict(keep_vars=True)
-    assert state["shared.weight"] is not state["encoder.embed_tokens.weight"], "tying was not put off"
-    check_stored(skeleton, folder / "text_encoder")
 
 
 def test_a_tokenizer_that_would_hide_unknown_words_is_refused(folder: Path):

@@ -1,7 +1,5 @@
 """What single codes look like, for previews that need no decoding, and which are alike. Knows nothing of runs."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,22 +12,17 @@ BATCH = 256
 
 
 @torch.inference_mode()
-def mean_colours(model: ImageModel) -> np.ndarray:
-    """[V, 3] uint8: the mean colour of every code, in a field of nothing but itself."""
-    return _bytes(torch.cat([pixels.mean((-2, -1)) for pixels in _fields(model)]))
-
-
-@torch.inference_mode()
-def thumbnails(model: ImageModel) -> np.ndarray:
-    """[V, side, side, 3] uint8: the pixels of every code's own square, in a field of nothing but itself."""
-    squares = [pixels[..., : pixels.shape[-1] // FIELD, : pixels.shape[-1] // FIELD] for pixels in _fields(model)]
-    return _bytes(torch.cat(squares).permute(0, 2, 3, 1))
-
-
-def _fields(model: ImageModel) -> Iterator[Tensor]:
-    """All codes, some at a time: [B, 3, H, W] float32 in [-1, 1]."""
+def previews(model: ImageModel) -> tuple[np.ndarray, np.ndarray]:
+    """Every code in a field of nothing but itself: its mean colour, [V, 3] uint8, and the pixels of one square of the
+    field, [V, side, side, 3] uint8.
+    """
+    colours, squares = [], []
     for codes in torch.arange(len(model.codebook()), device=model.codebook().device).split(BATCH):
-        yield model.decode(codes[:, None, None].expand(-1, FIELD, FIELD)).float()
+        pixels = model.decode(codes[:, None, None].expand(-1, FIELD, FIELD)).float()  # [B, 3, H, W] in [-1, 1]
+        side = pixels.shape[-1] // FIELD
+        colours.append(pixels.mean((-2, -1)))
+        squares.append(pixels[..., :side, :side].permute(0, 2, 3, 1))
+    return _bytes(torch.cat(colours)), _bytes(torch.cat(squares))
 
 
 def _bytes(colours: Tensor) -> np.ndarray:

@@ -35,7 +35,7 @@ def check_stored(module: nn.Module, folder: Path) -> None:
     had to make up, and of those they left out.
     """
     stored, state = stored_tensors(folder), module.state_dict(keep_vars=True)
-    lacking = [names[0] for names in _tied(module, state) if stored.keys().isdisjoint(names)]
+    lacking = [names[0] for names in _tied(state) if stored.keys().isdisjoint(names)]
     if lacking:
         raise ValueError(
             f"`{folder}` is not the weights of a {type(module).__name__}: it lacks {len(lacking)} of its tensors, "
@@ -95,13 +95,9 @@ def _shapes(file: Path) -> dict[str, list[int]]:
         raise ValueError(f"`{file}` is missing, cut short or no safetensors file: {error}.") from error
 
 
-def _tied(module: nn.Module, state: dict[str, Tensor]) -> Collection[list[str]]:
-    """Names of the state's tensors, those that are one together: a file keeps one of them.
-
-    What transformers calls tied counts even where it is not yet: a load in another thread puts tying off.
-    """
-    sources = getattr(module, "all_tied_weights_keys", {})
+def _tied(state: dict[str, Tensor]) -> Collection[list[str]]:
+    """Names of the state's tensors, those that are one together: a file keeps one of them."""
     groups: dict[int, list[str]] = {}
-    for name in state:
-        groups.setdefault(id(state[sources.get(name, name)]), []).append(name)
+    for name, tensor in state.items():
+        groups.setdefault(id(tensor), []).append(name)
     return groups.values()
