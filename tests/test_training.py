@@ -1,13 +1,17 @@
 """What training rests on: scenes on the token grid, words that all captions use, losses that do not bend the law."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 
 from pipelines.models.llamagen import LlamaGenTransformer
 from tests import tiny
 from training import scenes, words
 from training.muon import orthogonal
+from training.timed_loop import TimedLoop
 from training.train_transformer import (
     BEGIN_WEIGHT,
     TOP_TOKENS,
@@ -131,3 +135,21 @@ def test_a_grown_transformer_says_what_it_said_before(tmp_path):
     assert isinstance(new, LlamaGenTransformer) and new.config.num_layers == 5
     torch.testing.assert_close(new(features, mask, tokens).logits, old(features, mask, tokens).logits)
     assert "at least 2" in tiny.refusal(grown, tmp_path, 1)
+
+
+def test_the_timed_loop_warms_up_cools_to_nothing_and_saves_at_the_end(monkeypatch: pytest.MonkeyPatch):
+    clock = itertools.count()
+    monkeypatch.setattr("training.timed_loop.time.monotonic", lambda: next(clock) / 10)
+    weight = torch.nn.Parameter(torch.ones(1))
+    stepper = torch.optim.SGD([{"params": [weight], "lr": 0.6}])
+    rates, saved = [], []
+    with TimedLoop(Accelerator(), torch.nn.Linear(1, 1), [stepper], minutes=0.1, decay_from=0.5) as loop:
+        while loop.goes_on():
+            rates.append(stepper.param_groups[0]["lr"])
+            weight.sum().backward()
+            loop.step()
+            saved.append(loop.saves())
+    assert rates[:3] == pytest.approx([0.01, 0.02, 0.03]) and max(rates) == pytest.approx(0.6)
+    assert rates[-1] < 0.1 and loop.done >= 1
+    assert saved.index(True) == len(saved) - 1, "the last weights, and no others in so short a time"
+    assert weight.item() == pytest.approx(1 - sum(rates), rel=1e-4) and weight.grad is None

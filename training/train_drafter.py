@@ -7,7 +7,6 @@ average their weights every few steps (local SGD).
 
 import argparse
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
-from accelerate.local_sgd import LocalSGD
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
@@ -26,7 +24,8 @@ from training import command, new_folder, positive_float, positive_int, saved_fo
 from training.draft_losses import REACHES, cross_entropy, redundant, weighted_mean
 from training.draft_quality import Quality, measure
 from training.muon import Muon
-from training.train_transformer import AVERAGE_EVERY, DROPPED_CAPTIONS, SAVE_SECONDS, Batch, make_batch
+from training.timed_loop import TimedLoop
+from training.train_transformer import DROPPED_CAPTIONS, Batch, make_batch
 
 
 LOGIT_WEIGHT = 0.1  # of the logits' loss beside the features'
@@ -34,6 +33,7 @@ NOISE = 0.2 * 512  # width of the uniform noise on input features, times the row
 REUSE = 4  # times a picture is trained on
 KEPT = 4096  # pictures whose features are kept, 0.13 MB each at a width of 256
 HELD_OUT = 8  # captions to measure on
+DECAY_FROM = 0.5  # share of the time before the rate falls
 
 
 @dataclass(frozen=True)
@@ -154,38 +154,23 @@ def main() -> None:
     head.to(accelerator.device).train()
     trained = accelerator.prepare(head)
     steppers = optimizers(head, args.lr_scale)
-    rates = [stepper.param_groups[0]["lr"] for stepper in steppers]
     reader = Reader(target, vq, text, args.batch, [args.seed, 5, accelerator.process_index])
     rows = head.config.cls_token_num + head.config.grid_size**2
-    start, saved, step, done = time.monotonic(), time.monotonic(), 0, 0.0
-    with LocalSGD(accelerator, trained, local_sgd_steps=AVERAGE_EVERY, enabled=accelerator.num_processes > 1) as local:
-        while done < 1:
-            share = max(0.0, min(1.0, (step + 1) / 60, 2 * (1 - done)))
-            for stepper, rate in zip(steppers, rates):
-                stepper.param_groups[0]["lr"] = rate * share
+    with TimedLoop(accelerator, trained, steppers, args.minutes, DECAY_FROM) as loop:
+        while loop.goes_on():
             read = reader.next()
             of_features, of_logits = losses(trained, head.head, read, head.text_rows, NOISE / rows)
             accelerator.backward(of_features + LOGIT_WEIGHT * of_logits)
-            for stepper in steppers:
-                stepper.step()
-                stepper.zero_grad()
-            local.step()
-            step += 1
-            if step % AVERAGE_EVERY:
-                continue
-            # Where the weights are equal, all processes must agree on how much time is left.
-            elapsed = torch.tensor((time.monotonic() - start) / (60 * args.minutes), device=accelerator.device)
-            done = accelerator.reduce(elapsed, "mean").item()
-            if accelerator.is_main_process:
-                pictures, seconds = step * args.batch * accelerator.num_processes, 60 * args.minutes * done
+            loop.step()
+            if loop.tells:
+                pictures = loop.count * args.batch * accelerator.num_processes
                 found = f"features {of_features.item():.4f}, logits {of_logits.item():.3f}"
                 found += f", redundant {read.redundant.float().mean().item():.0%}" if target.reach != 0 else ""
-                print(f"{seconds:.0f} s, {pictures} pictures, {found}", flush=True)
-            if accelerator.is_main_process and (time.monotonic() - saved > SAVE_SECONDS or done >= 1):
+                print(f"{loop.seconds:.0f} s, {pictures} pictures, {found}", flush=True)
+            if loop.saves():
                 head.save_pretrained(args.out)
                 print(json.dumps(report(head, target, vq, text).to_dict()), flush=True)
                 head.train()
-                saved = time.monotonic()
     accelerator.end_training()
 
 

@@ -6,7 +6,6 @@ are enough to go on. Processes work alone and average their weights every few st
 
 import argparse
 import json
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
-from accelerate.local_sgd import LocalSGD
 from PIL import Image
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5Config, T5EncoderModel
@@ -38,6 +36,7 @@ from training import (
     words,
 )
 from training.muon import Muon
+from training.timed_loop import TimedLoop
 
 
 TEXT_LENGTH = 8  # words a prompt may keep
@@ -57,8 +56,6 @@ SHEET = [
     *("a panda in the snow", "a rocket in the night sky", "an apple on a wooden table", "a taxi by a brick wall"),
     *("a penguin on the water", "a cactus on sand", "a hamburger on a yellow background", "a fox in the forest"),
 ]
-SAVE_SECONDS = 300
-AVERAGE_EVERY = 16  # steps between two averages of the processes' weights
 
 
 @dataclass(frozen=True)
@@ -284,42 +281,25 @@ def main() -> None:
     sets = fixed_sets(vq, text, args.batch)
     trained = accelerator.prepare(model)
     steppers = optimizers(model, args.lr_scale)
-    rates = [[group["lr"] for group in stepper.param_groups] for stepper in steppers]
     rng = np.random.default_rng([args.seed, 3, accelerator.process_index])
     torch.manual_seed(args.seed + accelerator.process_index)
-    start, saved, step, done = time.monotonic(), time.monotonic(), 0, 0.0
-    with LocalSGD(accelerator, trained, local_sgd_steps=AVERAGE_EVERY, enabled=accelerator.num_processes > 1) as local:
-        while done < 1:
-            share = max(0.0, min(1.0, (step + 1) / 60, (1 - done) / (1 - args.decay_from)))
-            for stepper, base in zip(steppers, rates):
-                for group, lr in zip(stepper.param_groups, base):
-                    group["lr"] = lr * share
+    with TimedLoop(accelerator, trained, steppers, args.minutes, args.decay_from) as loop:
+        while loop.goes_on():
             drawn = [scenes.sample(rng) for _ in range(args.batch)]
             batch = make_batch(drawn, vq, text, int(rng.integers(2**31)))
-            part = batch.top(SHORT_ROWS) if step % FULL_EVERY else batch
+            part = batch.top(SHORT_ROWS) if loop.count % FULL_EVERY else batch
             uncond = torch.rand(args.batch, device=accelerator.device) < DROPPED_CAPTIONS
             logits, told = trained(part.ids, part.mask, part.tokens, uncond)
             loss, hint = picture_loss(logits, part), hint_loss(told, batch, uncond)
             accelerator.backward(loss + HINT_WEIGHT * hint)
-            for stepper in steppers:
-                stepper.step()
-                stepper.zero_grad()
-            local.step()
-            step += 1
-            if step % AVERAGE_EVERY:
-                continue
-            # Where the weights are equal, all processes must agree on how much time is left.
-            elapsed = torch.tensor((time.monotonic() - start) / (60 * args.minutes), device=accelerator.device)
-            done = accelerator.reduce(elapsed, "mean").item()
-            if accelerator.is_main_process:
-                pictures, seconds = step * args.batch * accelerator.num_processes, 60 * args.minutes * done
-                print(
-                    f"{seconds:.0f} s, {pictures} pictures, loss {loss.item():.3f}, hint {hint.item():.3f}", flush=True
-                )
-            if accelerator.is_main_process and (time.monotonic() - saved > SAVE_SECONDS or done >= 1):
+            loop.step()
+            if loop.tells:
+                pictures = loop.count * args.batch * accelerator.num_processes
+                found = f"loss {loss.item():.3f}, hint {hint.item():.3f}"
+                print(f"{loop.seconds:.0f} s, {pictures} pictures, {found}", flush=True)
+            if loop.saves():
                 print(json.dumps(evaluate(model, sets)), flush=True)
                 save(model, text, vq, args.out)
-                saved = time.monotonic()
     accelerator.end_training()
 
 
