@@ -129,8 +129,8 @@ def repeatability(tokenizer: PatchTokenizer, count: int, rng: np.random.Generato
 
 
 @torch.inference_mode()
-def entropies(pipe: ARImagePipeline, prompt: str, tokens: list[int]) -> Tensor:
-    """[T] nats: entropy of the law at each position given the picture's own tokens before it (teacher forcing).
+def forced_laws(pipe: ARImagePipeline, prompt: str, tokens: list[int]) -> Tensor:
+    """[T, V] law at each position of a picture given its own tokens before it (teacher forcing).
 
     At temperature 1 and the model's default guidance, before top-k and top-p.
     """
@@ -139,7 +139,12 @@ def entropies(pipe: ARImagePipeline, prompt: str, tokens: list[int]) -> Tensor:
     start = session.score(EMPTY).guided  # [1, V]
     session.commit(EMPTY, [], tokens[0])
     rest = session.score(chain(tokens[1:], start.expand(len(tokens) - 1, -1))).guided[:-1]
-    return torch.special.entr(torch.cat([start, rest])).sum(-1)
+    return torch.cat([start, rest])
+
+
+def entropies(pipe: ARImagePipeline, prompt: str, tokens: list[int]) -> Tensor:
+    """[T] nats: entropy of each of `forced_laws`."""
+    return torch.special.entr(forced_laws(pipe, prompt, tokens)).sum(-1)
 
 
 def place_entropy(pipe: ARImagePipeline, tokenizer: PatchTokenizer, found: list[Scene]) -> dict[str, float]:
