@@ -3,10 +3,8 @@
 import argparse
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,28 +25,24 @@ from pipelines.models.codebook import previews
 from pipelines.models.llamagen_family import native_dtype
 from pipelines.settings import SAMPLING, Knob
 from visualize import events, grid
-from visualize.broadcast import Broadcast
 from visualize.lessons import verdicts
-from visualize.notes import in_line, not_known, note, offer
+from visualize.notes import offer
 from visualize.parcel import Shelf
 from visualize.recorded import open_recordings
+from visualize.studio import Message, Studio
 from visualize.style import hex_colours
 
 
 ASSETS = Path(__file__).parent / "assets"
 EMBEDDED = ASSETS / "emoji-scenes"
-STAGE = ("run.js", "canvas.js", "words.js", "stage.js", "square.js", "hands.js")  # one script, in this order
+# One script, in this order.
+STAGE = ("run.js", "canvas.js", "words.js", "stage.js", "tabs.js", "square.js", "hands.js")
 METHOD = "SJDPipeline"  # chosen when the page opens
 
-WAITING_SECONDS = 0.25  # between two words to one who waits, who can then give up
-PROGRESS_SECONDS = 0.5  # between two signs of life of the JSON endpoint, which are also where it can be cancelled
 STATE_SECONDS = 3600  # how long a run can be saved after its visitor was last seen
 FIRST_KNOBS = 3  # of a method; the others are folded away
 SLIDER_STEPS = 60  # whole numbers of a longer range are offered in powers of two
 THREADS = max(1, torch.get_num_threads() - 1)  # for the worker; server and browser need a core, or OpenMP stalls
-WAITING = "waiting"  # kind of a note that holds only until something happens
-
-Message = tuple[Any, Any, Any, Any]  # see `message`
 
 SENTENCE = "Drawn plainly, each square takes a pass of the network. With guesses, one pass may bring several."
 
@@ -65,52 +59,15 @@ def looks(components: "Future[dict[str, Any]]") -> tuple[str, str]:
     return hex_colours(colours), grid.sheet_url(thumbnails)
 
 
-def message(text: str | None = None, pixels: str | None = None, notice: str | None = None, run: Any = None) -> Message:
-    """News for the page: event text, decoded pixels, a notice for the person, the run; None leaves what is there."""
-    return tuple(gr.skip() if part is None else part for part in (text, pixels, notice, run))
+def told(parts: Message) -> tuple[Any, ...]:
+    """A message for gradio, which keeps what stands where a part is skipped."""
+    return tuple(gr.skip() if part is None else part for part in parts)
 
 
-class Studio:
-    """What a page can ask for. A run lives in the generator that shows it: who stops reading stops the drawing.
-
-    worker: the one thread in which all model work is done. OpenMP keeps threads for every thread that calls it, and
-    two such teams hinder each other: on 2 cores a token then takes 5.1 ms instead of 2.3, even one after the other.
-    """
-
-    def __init__(self, worker: ThreadPoolExecutor, components: "Future[dict[str, Any]]"):
-        self.worker, self.components, self.line = worker, components, Line()
-
-    def work(self, task: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a task, done by the worker."""
-        return self.worker.submit(task, *arguments).result()
-
-    def draw(self, make: Callable[[], Ask]) -> Iterator[Message]:
-        """Draw a picture a lane, when it is this visitor's turn."""
-        try:
-            ask = make()
-            with self.line.place() as ahead:
-                while others := ahead():
-                    yield message(notice=note(in_line(others), WAITING))
-                    time.sleep(WAITING_SECONDS)
-                while not self.components.done():
-                    yield message(notice=note("The model is being loaded. This takes a few seconds.", WAITING))
-                    wait([self.components], timeout=WAITING_SECONDS)
-                contest = self.work(Contest, self.components.result(), ask)
-                with closing(Broadcast(contest)) as run:
-                    yield message(run.log.text, "", note(not_known(contest.unknown), "warn"), run)
-                    for news in run.news(self.work):
-                        yield message(*news)
-        except (ValueError, OSError) as error:
-            yield message(notice=note(str(error), "bad"))
-
-    def finish(self, run: Broadcast | None, notice: str) -> tuple[Any, Any, Any]:
-        """After a run, whether it came to its end or was stopped: close its event text, decode what there is."""
-        was_stopped = run is not None and run.end(events.STOPPED)
-        news = (run.log.text, self.work(run.portraits)) if was_stopped else (None, None)
-        return message(*news, "" if WAITING in notice else None)[:3]
+def decoder(studio: Studio) -> Callable[..., Iterator[dict]]:
+    """The function behind the JSON endpoint; gradio tells of it by its name, its arguments and its words."""
 
     def decode(
-        self,
         prompt: str,
         seed: int = 0,
         guidance_scale: float | None = None,
@@ -138,19 +95,11 @@ class Studio:
         chosen = {"guidance_scale": guidance_scale, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         sampling = {name: value for name, value in chosen.items() if value is not None}
         try:
-            ask = Ask(prompt, seed, [(method, settings or {})], sampling)
-            with self.line.place() as ahead:
-                while others := ahead():
-                    yield {"waiting_for": others}
-                    time.sleep(WAITING_SECONDS)
-                contest = self.work(Contest, self.components.result(), ask)
-                with closing(Broadcast(contest)) as run:
-                    while self.work(run.advance, PROGRESS_SECONDS):
-                        yield {"drawn": run.log.lanes[0].drawn}
+            yield from studio.decode(Ask(prompt, seed, [(method, settings or {})], sampling))
         except ValueError as error:
             raise gr.Error(str(error), print_exception=False) from error
-        counts = {"tokens": run.log.lanes[0].tokens.tolist(), "seconds": run.traces[0].seconds}
-        yield counts | {"nfe": run.traces[0].nfe} | run.about[0] | {"unknown_words": contest.unknown}
+
+    return decode
 
 
 THEME = gr.themes.Default(
@@ -170,7 +119,7 @@ THEME = gr.themes.Default(
 )
 LAUNCH = {
     "theme": THEME,
-    "css_paths": ASSETS / "stage.css",
+    "css_paths": [ASSETS / "stage.css", ASSETS / "panels.css"],
     "head": f"<script>{(ASSETS / 'page.js').read_text(encoding='utf-8')}</script>",
     "footer_links": ["api", "settings"],
     "run_history": False,
@@ -214,12 +163,15 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
     recordings = open_recordings(recorded, folder.name)
     worker = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(THREADS,))
     components = worker.submit(load, folder)
-    studio, coded = Studio(worker, components), worker.submit(looks, components)
+    studio, coded = Studio(worker, components, Line(), Contest), worker.submit(looks, components)
     lessons = json.loads(asset("lessons.json"))
     shelf = Shelf(recordings, os.path.relpath(folder, ASSETS.parent), menu.defaults())
 
-    def draw(*chosen: Any) -> Iterator[Message]:
-        yield from studio.draw(partial(menu.ask, *chosen))
+    def draw(*chosen: Any) -> Iterator[tuple[Any, ...]]:
+        yield from map(told, studio.draw(partial(menu.ask, *chosen)))
+
+    def finish(run: Any, notice: str) -> tuple[Any, ...]:
+        return told(studio.finish(run, notice)[:3])
 
     with gr.Blocks(title="Draftboard", analytics_enabled=False, fill_width=False) as page:
         gr.HTML(f"<h1>Draftboard</h1><p>{SENTENCE}</p>", elem_id="title")
@@ -262,7 +214,7 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
         gr.on(start, None, stage, [go, stop, notice], js=script("start"), queue=False, **quiet)
         inputs = [prompt, seed, opponent, method, *controls]
         run = gr.on(start, draw, inputs, [stage, pixels, notice, shown], **quiet)
-        end = run.then(studio.finish, [shown, notice], [stage, pixels, notice], **quiet)
+        end = run.then(finish, [shown, notice], [stage, pixels, notice], **quiet)
         answers = [card.answer for card in cards]
         end.then(None, stage, [go, stop, *answers], js=script("end", [verdicts(each) for each in lessons]), **quiet)
         end.then(shelf.listing, shown, code, queue=False, **quiet)
@@ -277,8 +229,11 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
             preset = script("lesson", index, len(lessons), menu.preset(lesson["preset"]))
             door.click(None, None, outputs, js=preset, queue=False, **quiet)
             card.guess.input(None, card.guess, None, js=script("predict", index), queue=False, **quiet)
+        turns = [page.load, *(each.change for each in (method, *controls))]
+        known = [each.elem_id for each in (method, *controls)]
+        gr.on(turns, None, [method, *controls], None, js=script("turn", known), queue=False, **quiet)
         page.load(coded.result, None, [palette, codes], queue=False, **quiet)
-        gr.api(studio.decode, api_name="decode")
+        gr.api(decoder(studio), api_name="decode")
     return page.queue(default_concurrency_limit=None)  # the studio keeps a line of its own
 
 

@@ -60,7 +60,7 @@ find(".map").ontoggle = wake;
 stage.addEventListener("keydown", (event) => {
   const { key, shiftKey, target } = event;
   if (event.ctrlKey || event.altKey || event.metaKey) return;
-  if (key === " " && target.closest("button, summary, a")) return; // theirs
+  if (target.closest(".panels") || (key === " " && target.closest("button, summary, a"))) return; // theirs
   const moves = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -run.cols, ArrowDown: run.cols };
   const keys = {
     " ": () => (clock.playing ? go(clock.ms) : play()),

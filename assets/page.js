@@ -40,10 +40,16 @@ const page = (() => {
 
   const showKnobs = (methods, chosen) => methods.map((name) => set("visible", name === chosen));
 
+  // The stage hears of every control's value.
+  function turn(names, ...values) {
+    const detail = Object.fromEntries(names.map((name, index) => [name, values[index]]));
+    document.dispatchEvent(new CustomEvent("knobs", { detail }));
+  }
+
   // A file that the server packed, as a data URL.
   function save(url) {
     if (url) Object.assign(document.createElement("a"), { href: url, download: "draftboard-run.zip" }).click();
   }
 
-  return { start, end, lesson, predict, newSeed, showKnobs, save };
+  return { start, end, lesson, predict, newSeed, showKnobs, turn, save };
 })();

@@ -17,12 +17,16 @@ function takeLine(run, line) {
   const round = lane.rounds.at(-1);
   if (kind === "R") {
     const [number, start, ms, passes] = cells.slice(2).map(Number);
-    lane.rounds.push({ number, start, ms, passes, guesses: [], end: lane.squares.length });
+    lane.rounds.push({ number, start, ms, passes, guesses: [], notes: {}, end: lane.squares.length });
   }
   if (kind === "N") {
     const [node, parent, token, p, q] = cells.slice(3, 8).map(Number);
     const square = parent < 0 ? round.start : round.guesses.find((guess) => guess.node === parent).square + 1;
     round.guesses.push({ node, square, token, p, q, judged: cells[8] !== "", chance: +cells[8], dice: +cells[9] });
+  }
+  if (kind === "M") {
+    const [name, shape, ...values] = cells.slice(3);
+    round.notes[name] = { shape: shape.split("x").map(Number), values: values.map((text) => (text ? +text : NaN)) };
   }
   if (kind === "T") lane.tops[cells[2]] = cells.slice(3).map(Number);
   if (kind === "C") {

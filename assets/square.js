@@ -30,6 +30,7 @@ function explain() {
   if (told === picked.told) return;
   picked.told = told;
   find(".square").hidden = square < 0;
+  find(".ask").hidden = square >= 0;
   if (square < 0) return;
   find(".whose").textContent = isDrawn ? `${lane.name}, pass ${lane.squares[square].round.passes}` : lane.name;
   find(".why").textContent = refer(run, lane, square);
@@ -63,3 +64,5 @@ function bar(token, share, width, words) {
   role.textContent = words;
   return row;
 }
+
+addPanel("why", "Why", () => true, explain);

@@ -1,6 +1,5 @@
 // The stage: shows a run's lanes side by side at one time of their own clocks, live or replayed.
-// Gradio runs run.js, canvas.js, words.js, this file, square.js and hands.js as one function of `element`, `props` and
-// `watch`, once per page. Hidden children of the element send what is not text: "palette" (all colours, once), "pixels" (decoded
+// Gradio runs the files that app.py names in `STAGE` as one function of `element`, `props` and `watch`, once per page. Hidden children of the element send what is not text: "palette" (all colours, once), "pixels" (decoded
 // pictures, one a line, twice a second) and "codes" (a sheet of all codes, each decoded alone).
 
 const CATCH_UP_MS = 120; // squares that came in one message appear over this time
@@ -168,7 +167,7 @@ function show(stamp) {
   }
   showClocks();
   showPlayer();
-  explain();
+  showPanels();
   speak(stamp);
 }
 

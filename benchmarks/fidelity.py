@@ -20,13 +20,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate import PartialState
-from torch import Tensor
 
 import pipelines
 from benchmarks import figures, quality
 from benchmarks.figures import Share
 from benchmarks.quality import JUDGE, Task
-from benchmarks.record import RESAMPLES, RESULTS, check_writable, command
+from benchmarks.record import RESAMPLES, RESULTS, command
 from benchmarks.run import EMBEDDED, METHODS_HELP, REFERENCE, Entrant, entrants
 from pipelines.base import ARImagePipeline
 from pipelines.models.llamagen_family import native_dtype
@@ -109,9 +108,7 @@ def draw(pipe: ARImagePipeline, asked: list[Task], keep: Path, seed: int, name: 
             found = pipe(task.prompt, generator=generator, output_type="latent")
             tokens, trace = found.images[0].tolist(), found.traces[0]
             nats = log_likelihood(pipe, task.prompt, sum(tokens, []))
-            drawn[task.index] = Drawn(
-                task.index, tokens, trace.nfe, trace.accepted_length, infidelity(trace), nats
-            )
+            drawn[task.index] = Drawn(task.index, tokens, trace.nfe, trace.accepted_length, infidelity(trace), nats)
             file.write(json.dumps(dataclasses.asdict(drawn[task.index])) + "\n")
             file.flush()
             if count % 20 == 0 or count == len(missing):

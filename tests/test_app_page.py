@@ -18,9 +18,10 @@ import pipelines
 from pipelines.contest import Ask
 from pipelines.menu import open_menu
 from tests import tiny
-from tests.visit import PROMPT, SEED, held, opened, save_model, tokens_alone
+from tests.visit import PROMPT, SEED, held, open_studio, opened, save_model, tokens_alone
 from visualize import events
 from visualize.recorded import open_recordings
+from visualize.studio import Studio
 
 
 WORKER = ThreadPoolExecutor(1)
@@ -37,8 +38,8 @@ def model(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def studio(model: dict[str, Any]) -> app.Studio:
-    return app.Studio(WORKER, held(model))
+def studio(model: dict[str, Any]) -> Studio:
+    return open_studio(WORKER, held(model))
 
 
 def test_the_page_gets_a_colour_and_a_picture_for_every_code(model: dict[str, Any]):
@@ -123,16 +124,16 @@ def test_a_folder_that_is_no_model_is_named(tmp_path: Path):
         app.build(tmp_path)
 
 
-def test_decode_gives_the_tokens_and_what_made_them(studio: app.Studio, model: dict[str, Any]):
-    *_, answer = studio.decode("a pandah on snow", SEED, guidance_scale=2.0)
+def test_decode_gives_the_tokens_and_what_made_them(studio: Studio, model: dict[str, Any]):
+    *_, answer = app.decoder(studio)("a pandah on snow", SEED, guidance_scale=2.0)
     assert answer["tokens"] == tokens_alone(model, "a pandah on snow", SEED)
     assert (answer["nfe"], answer["seed"], answer["unknown_words"]) == (16, SEED, {"pandah": ["panda"]})
     assert answer["seconds"] > 0 and answer["settings"]["guidance_scale"] == 2.0
     assert json.loads(json.dumps(answer)) == answer
 
 
-def test_decode_draws_by_any_method(studio: app.Studio, model: dict[str, Any]):
-    *_, answer = studio.decode(PROMPT, SEED, guidance_scale=2.0, method="SJDPipeline", settings={"window": 4})
+def test_decode_draws_by_any_method(studio: Studio, model: dict[str, Any]):
+    *_, answer = app.decoder(studio)(PROMPT, SEED, guidance_scale=2.0, method="SJDPipeline", settings={"window": 4})
     assert (answer["method"], answer["settings"]["window"]) == ("SJDPipeline", 4)
     pipe, generator = pipelines.SJDPipeline(**model), torch.Generator().manual_seed(SEED)
     output = pipe(PROMPT, guidance_scale=2.0, generator=generator, window=4, output_type="latent")
@@ -151,24 +152,24 @@ def test_decode_draws_by_any_method(studio: app.Studio, model: dict[str, Any]):
         ("SJDPipeline", [["window", 4]], "`settings` must name settings"),
     ],
 )
-def test_decode_refuses_a_method_or_setting_in_one_sentence(studio: app.Studio, method, settings, names):
+def test_decode_refuses_a_method_or_setting_in_one_sentence(studio: Studio, method, settings, names):
     with pytest.raises(gr.Error, match=names) as caught:
-        list(studio.decode(PROMPT, SEED, method=method, settings=settings))
+        list(app.decoder(studio)(PROMPT, SEED, method=method, settings=settings))
     assert str(caught.value).count(". ") == 0
 
 
-def test_decode_waits_for_its_turn(studio: app.Studio, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(app, "WAITING_SECONDS", 0.0)
-    drawing, answers = studio.draw(lambda: Ask(PROMPT, SEED, [("ARPipeline", {})])), studio.decode(PROMPT)
+def test_decode_waits_for_its_turn(studio: Studio, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("visualize.studio.WAITING_SECONDS", 0.0)
+    drawing, answers = studio.draw(lambda: Ask(PROMPT, SEED, [("ARPipeline", {})])), app.decoder(studio)(PROMPT)
     next(drawing)
     assert next(answers) == {"waiting_for": 1}
     drawing.close()
     assert list(answers)[-1]["nfe"] == 16
 
 
-def test_decode_shows_signs_of_life(studio: app.Studio, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(app, "PROGRESS_SECONDS", 0.0)
-    assert [answer["drawn"] for answer in list(studio.decode(PROMPT))[:-1]] == list(range(1, 17))
+def test_decode_shows_signs_of_life(studio: Studio, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("visualize.studio.PROGRESS_SECONDS", 0.0)
+    assert [answer["drawn"] for answer in list(app.decoder(studio)(PROMPT))[:-1]] == list(range(1, 17))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,9 @@ import torch
 import app
 import pipelines
 from pipelines.contest import Ask
+from tests.visit import open_studio
 from visualize import events
+from visualize.studio import Studio
 
 
 PROMPT = "a panda on snow"
@@ -20,15 +22,15 @@ RACE = [("ARPipeline", {}), ("SJDPipeline", {})]
 
 
 @pytest.fixture(scope="module")
-def studio() -> app.Studio:
+def studio() -> Studio:
     worker = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(app.THREADS,))
     components = worker.submit(app.load, app.EMBEDDED)
     components.result()
-    return app.Studio(worker, components)
+    return open_studio(worker, components)
 
 
 @pytest.mark.slow
-def test_the_models_own_clock_runs_as_fast_under_the_page(studio: app.Studio):
+def test_the_models_own_clock_runs_as_fast_under_the_page(studio: Studio):
     pipes = [getattr(pipelines, method)(**studio.components.result()) for method, _ in RACE]
     ratios = []
     for seed in range(PICTURES):
@@ -43,7 +45,7 @@ def test_the_models_own_clock_runs_as_fast_under_the_page(studio: app.Studio):
 
 
 @pytest.mark.slow
-def test_a_race_can_be_stopped_at_any_moment(studio: app.Studio):
+def test_a_race_can_be_stopped_at_any_moment(studio: Studio):
     list(studio.draw(lambda: Ask(PROMPT, 0, RACE)))  # what a process does once
     silences, last = [], time.monotonic()
     for _ in studio.draw(lambda: Ask(PROMPT, 1, RACE)):

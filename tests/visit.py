@@ -3,7 +3,7 @@
 import base64
 import io
 import json
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import torch
 from PIL import Image
 
 import pipelines
+from pipelines.contest import Contest, Line
 from tests import tiny
+from visualize.studio import Studio
 
 
 PROMPT = "a panda on snow"
@@ -31,6 +33,10 @@ def held(value: Any) -> Future:
     future = Future()
     future.set_result(value)
     return future
+
+
+def open_studio(worker: ThreadPoolExecutor, components: Future) -> Studio:
+    return Studio(worker, components, Line(), Contest)
 
 
 def opened(line: str) -> Image.Image:

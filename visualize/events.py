@@ -8,13 +8,16 @@ One event a line, its kind first; a reader passes over kinds that it does not kn
     N,lane,round,node,parent,token,p,q,chance,dice
                                          a guess of that round; parent -1: the first square after `start`, else the
                                          square after the parent's; chance and dice are empty where never judged
+    M,lane,round,name,shape,value,...    what this method alone can tell of the round, see `NOTES`; shape as in 2x5x3,
+                                         rows in their order, nothing for nan
     T,lane,square,token,prob,...         the likeliest tokens of the target's law that the square's token came from
     C,lane,square,token,fate             a token joins the picture; fate d: no guess before it, k: guess kept,
                                          l: kept where the exact rule had refused, r: drawn after a refusal,
                                          x: one more, all guesses before it kept
     E,lane,reason                        the lane ends: done, stopped, or a sentence that says what went wrong
 
-Within a round come R, all N, then T and C square by square. Probabilities have four significant digits, in T three.
+Within a round come R, all N, all M, then T and C square by square. Probabilities have four significant digits, in T
+three.
 """
 
 import json
@@ -33,6 +36,9 @@ DONE = "done"
 STOPPED = "stopped"
 
 DRAWN, KEPT, LENT, REDRAWN, EXTRA = "d", "k", "l", "r", "x"
+
+# Notes of a step that the page is told -> significant digits. What they mean stands where they are written.
+NOTES = {"omega": 4, "excess": 3}
 
 LONGEST = 256  # squares along a side; a text of more is not read
 MOST_LANES = 8
@@ -93,6 +99,7 @@ class EventLog:
         lane.passes += 1
         lines = [f"R,{index},{step.index},{before},{lane.milliseconds:.2f},{lane.passes}"]
         lines += [f"N,{index},{step.index},{guess}" for guess in _guesses(step, self.layout)]
+        lines += [f"M,{index},{step.index},{told}" for told in _notes(step)]
         rows = [0, *(step.path + 1)]  # of the target's laws: each token's parent
         for offset, (token, row, fate) in enumerate(zip(step.committed, rows, fates(step))):
             if (at := self.layout.row_col(step.start + offset)) is None:
@@ -152,6 +159,14 @@ def _guesses(step: Step, layout: Layout) -> Iterator[str]:
         if not is_forced:
             judged = (step.p, step.q, step.accept_prob, step.dice)
             yield f"{node},{above[parent]},{token},{','.join(_digits(values[node]) for values in judged)}"
+
+
+def _notes(step: Step) -> Iterator[str]:
+    """Name, shape and values of each note that the page is told."""
+    for name, count in NOTES.items():
+        values = step.notes.get(name)
+        if values is not None and values.size:
+            yield f"{name},{'x'.join(map(str, values.shape))},{','.join(_digits(v, count) for v in values.flat)}"
 
 
 def _likeliest(step: Step, row: int) -> str:
