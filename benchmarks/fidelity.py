@@ -190,16 +190,26 @@ def point(entrant: Entrant, found: Read, reference: Read) -> Point:
     )
 
 
+def opened(folder: Path) -> ARImagePipeline:
+    """AR over the model in a folder, where and how this machine runs it best."""
+    device = PartialState().device
+    return pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device)
+
+
+def method(base: ARImagePipeline, entrant: Entrant) -> ARImagePipeline:
+    """An entrant over the weights of `base`."""
+    return getattr(pipelines, entrant.pipeline)(**base.components, settings=entrant.settings)
+
+
 def measure(asked: dict[str, Entrant], options: argparse.Namespace) -> dict:
     """Draw what is missing, read all pictures; the record as it goes into the JSON file."""
-    device = PartialState().device
-    base = pipelines.ARPipeline.from_pretrained(options.model, dtype=native_dtype(device)).to(device)
+    base = opened(options.model)
     tokenizer = PatchTokenizer.from_pretrained(options.model / "vqvae").float().eval()
     judge = SceneClassifier.from_pretrained(options.judge).float().eval()
     todo = quality.tasks(options.images, options.seed)
 
     def pictures(name: str, entrant: Entrant, seed: int) -> Read:
-        pipe = getattr(pipelines, entrant.pipeline)(**base.components, settings=entrant.settings)
+        pipe = method(base, entrant)
         return read(draw(pipe, todo, options.keep / file_of(pipe, seed), seed, name), todo, tokenizer, judge)
 
     found = {name: pictures(name, entrant, options.seed) for name, entrant in asked.items()}
