@@ -44,6 +44,7 @@ train: $(VENV)/.ready
 	$(LAUNCH) -m training.train_transformer
 	$(LAUNCH) -m training.train_drafter
 	$(RUN) -m training.publish --drafter ~/.cache/draftboard/drafter --out assets/emoji-scenes
+	$(RUN) -m training.feature_mean --model assets/emoji-scenes
 	$(LAUNCH) -m training.train_classifier --out assets/emoji-scenes-judge
 
 # A quarter of a minute on an idle machine; the recorded seconds are those of the machine that runs it.

@@ -24,12 +24,14 @@ INDEX = {
 }
 EMBED_GAP = {"embed_gap": 2.9}  # one pair of tokens in ten is as near
 SAMPLING = {"guidance_scale": 2.0, "top_p": 0.9}
+ALIKE = {"tau_level": 0.92, "tau_parent": 0.79}  # by benchmarks.similarity: 30 % and 25 % of guesses may borrow
 CHAIN = {"length": 3}  # of 1 to 5 no length gives clearly more tokens a second
 CHAINED = ("SpeculativePipeline", "LanternPipeline", "UniformRSDPipeline", "CoolSDPipeline")
 DEFAULTS = {
     "sampling": SAMPLING,
     **dict.fromkeys(("GSDPipeline", "SJDVPPipeline"), EMBED_GAP),
     **dict.fromkeys(CHAINED, CHAIN),
+    "CascadePipeline": ALIKE,
 }
 EXAMPLES = [
     "a penguin on snow", "a rocket in the night sky", "a hamburger on a wooden table", "a cupcake on sand",
