@@ -1,6 +1,7 @@
 """Chance, laws, trees and layouts by themselves."""
 
 import ast
+import math
 from pathlib import Path
 
 import numpy as np
@@ -256,3 +257,16 @@ def test_an_impossible_layout_is_refused():
         Layout(0, 4)
     with pytest.raises(ValueError, match="`forced` must name positions from 0 to 4"):
         Layout(2, 2, {7: 1})
+
+
+@pytest.mark.parametrize("shape", [(300,), (5, 300), (2, 3, 300)])
+@pytest.mark.parametrize("top_p", [0.0, 0.3, 0.9, 0.999])
+def test_top_p_keeps_what_ranking_all_tokens_keeps(shape: tuple[int, ...], top_p: float):
+    """Peaked, flat and tied laws: the few likeliest tokens are looked at first, and they may not be all that stay."""
+    sharpness = torch.linspace(0, 8, math.prod(shape[:-1])).reshape(*shape[:-1], 1)
+    laws = (sharpness * torch.randn(shape, generator=torch.Generator().manual_seed(1)).round(decimals=1)).softmax(-1)
+    ranked, tokens = laws.sort(dim=-1, descending=True, stable=True)
+    stays = torch.zeros_like(laws).scatter(-1, tokens, (ranked.cumsum(-1) - ranked <= top_p).float())
+    found = Warp(top_p=top_p).filter(laws)
+    assert torch.equal(found > 0, stays > 0)
+    assert torch.allclose(found, laws * stays / (laws * stays).sum(-1, keepdim=True))

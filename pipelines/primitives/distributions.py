@@ -80,10 +80,13 @@ class Warp:
         best = probs.topk(min(NUCLEUS, probs.shape[-1]), dim=-1).values
         beyond = best.cumsum(-1) - best > self.top_p
         least = best.masked_fill(beyond, torch.inf).amin(-1, keepdim=True)
-        if beyond[..., -1].all() and not ((best == least) & beyond).any():
-            return probs < least
-        ranked, tokens = probs.sort(dim=-1, descending=True, stable=True)
-        return torch.zeros_like(probs, dtype=torch.bool).scatter(-1, tokens, ranked.cumsum(-1) - ranked > self.top_p)
+        refused = probs < least
+        unsettled = ~beyond[..., -1] | ((best == least) & beyond).any(-1)  # more tokens stay, or an equal one does not
+        if unsettled.any():
+            ranked, tokens = probs[unsettled].sort(dim=-1, descending=True, stable=True)
+            last = ranked.cumsum(-1) - ranked > self.top_p
+            refused[unsettled] = torch.zeros_like(last).scatter(-1, tokens, last)
+        return refused
 
 
 def _normalised(masses: Tensor) -> Tensor:
