@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate import PartialState
-from matplotlib.figure import Figure
 
 from benchmarks.certainty import held_out_prompts
 from benchmarks.record import RESULTS, command
@@ -24,6 +23,7 @@ from pipelines import CascadePipeline
 from pipelines.pipeline_cascade import CascadeRule, similarities
 from pipelines.primitives.trace import Step
 from pipelines.primitives.tree import depths
+from visualize.cascade_similarity import figure
 from visualize.export import figure_png
 
 
@@ -109,35 +109,6 @@ def measure(steps: Sequence[Step], codebook: np.ndarray) -> dict:
             ],
         }  # fmt: skip
     return {"guesses": len(unsure), "pairs": len(apart), "edges": EDGES.round(2).tolist(), **kinds}
-
-
-def figure(found: dict) -> Figure:
-    """Histograms of cosines, centred beside raw; below, how many guesses may borrow where the target is how unsure."""
-    drawing = Figure(figsize=(8, 5.4), layout="constrained")
-    axes = drawing.subplots(2, 2)
-    for at, name in enumerate(("centred", "raw")):
-        own, (top, low) = found[name], axes[:, at]
-        for kind, colour, tau in (("level", "#AA3377", "tau_level"), ("parent", "#228833", "tau_parent")):
-            words = "two guesses of a level" if kind == "level" else "a guess and its parent"
-            share = np.array(own[kind]) / sum(own[kind])
-            top.stairs(share, found["edges"], color=colour, label=words, linestyle="-" if kind == "level" else "--")
-            top.axvline(own[tau], color=colour, linestyle=":")
-        top.set(xlabel=f"cosine of {name} states; dots: thresholds", ylabel="share of pairs", xlim=(-1, 1))
-        places = np.arange(4)
-        bars = ((-0.2, "interchangeable", "#AA3377", ""), (0.2, "convergent", "#228833", "//"))
-        for shift, kind, colour, hatch in bars:
-            shares = [region[kind] for region in own["regions"]]
-            low.bar(places + shift, shares, 0.4, color=colour, hatch=hatch, edgecolor="white", label=kind)
-        names = ["{:.1f} to {:.1f}".format(*region["entropy"]) for region in own["regions"]]
-        low.set(
-            xlabel="entropy of the target's law, nats",
-            ylabel="guesses that may borrow",
-            ylim=(0, 1),
-        )
-        low.set_xticks(places, names)
-    axes[0, 0].legend(frameon=False, fontsize=8)
-    axes[1, 0].legend(frameon=False, fontsize=8)
-    return drawing
 
 
 def main() -> None:

@@ -8,9 +8,10 @@ import pytest
 from rounds import a_round
 
 from benchmarks.run import EMBEDDED
-from benchmarks.similarity import EDGES, figure, measure, nearest, pairs, rank_correlation, ranks
+from benchmarks.similarity import EDGES, measure, nearest, pairs, rank_correlation, ranks
 from pipelines.models.feature_mean import FILE
 from training.publish import DEFAULTS
+from visualize.cascade_similarity import figure
 
 
 CODES = np.array([[0.0], [1.0], [2.0], [4.0]])
