@@ -83,7 +83,7 @@ class MethodRecord:
     speedup: Interval  # AR's seconds over this method's, image by image
     nfe: float
     accepted_length: float
-    ceiling: float  # accepted_length x t(1) / (t(n) + draft seconds per round)
+    ceiling: float  # accepted_length x t(1) / (t(n) + draft seconds per round), t being the race's own mean forwards
     draft_share: float  # of all seconds
     target_share: float
     rest_share: float  # the walk, the cache, the loop

@@ -106,15 +106,17 @@ def dice(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def method_record(
-    entrant: Entrant, traces: list[Trace], reference: list[Trace], forward: dict[int, float]
-) -> MethodRecord:
-    """Numbers of one method; `reference` are AR's traces of the same images, `forward` is t(n) in seconds."""
+def target_seconds(traces: list[Trace]) -> float:
+    """t(n) as it was in a race: the mean of the target's forwards after the prefill."""
+    return float(np.mean([step.target_seconds for trace in traces for step in trace.steps[1:]]))
+
+
+def method_record(entrant: Entrant, traces: list[Trace], reference: list[Trace]) -> MethodRecord:
+    """Numbers of one method; `reference` are AR's traces of the same images."""
     steps = [step for trace in traces for step in trace.steps]
     seconds = sum(step.seconds for step in steps)
     checks = [step for step in steps if step.index > 0]
     draft_round = float(np.mean([step.draft_seconds for step in checks]))
-    read = float(np.mean([1 + len(step.tokens) for step in checks]))  # tokens of one checking forward
     accepted = float(np.mean([trace.accepted_length for trace in traces]))
     return MethodRecord(
         pipeline=entrant.pipeline,
@@ -127,7 +129,7 @@ def method_record(
         nfe=float(np.mean([trace.nfe for trace in traces])),
         accepted_length=accepted,
         draft_calls=sum(step.draft_calls for step in steps) / len(traces),
-        ceiling=accepted * forward[1] / (float(np.interp(read, *zip(*forward.items()))) + draft_round),
+        ceiling=accepted * target_seconds(reference) / (target_seconds(traces) + draft_round),
         draft_share=sum(step.draft_seconds for step in steps) / seconds,
         target_share=sum(step.target_seconds for step in steps) / seconds,
         rest_share=sum(step.rest_seconds for step in steps) / seconds,
@@ -188,7 +190,7 @@ def measure(folder: Path, asked: dict[str, Entrant], prompts: list[str], seed: i
         cached_tokens=forwards.held,
         forward_ms={str(size): 1000 * seconds for size, seconds in forward.items()},
         products_ms=1000 * forwards.product_seconds(),
-        methods={name: method_record(asked[name], traces[name], traces[REFERENCE], forward) for name in methods},
+        methods={name: method_record(asked[name], traces[name], traces[REFERENCE]) for name in methods},
     )
 
 
