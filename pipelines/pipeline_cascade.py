@@ -200,9 +200,9 @@ class CascadeRule(ExactRule):
         return float(at.scores.probs[at.draft.parents[parent] + 1, at.draft.tokens[parent]])
 
     def cosines(self, scores: Scores) -> list[list[float]]:
-        """[1 + N][1 + N], worked out once a round."""
+        """[1 + N][1 + N], worked out once a round, and compared as exactly as they are noted."""
         if self.compared is None or self.compared[0] is not scores:
-            self.compared = scores, similarities(scores.hidden[0], self.mean).tolist()
+            self.compared = scores, similarities(scores.hidden[0], self.mean).half().tolist()
         return self.compared[1]
 
     def explain(self) -> dict[str, np.ndarray]:
