@@ -10,7 +10,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+from benchmarks.claims import claims, points
 from benchmarks.record import RESULTS, Interval, MethodRecord, RaceRecord, command, load
 
 
@@ -21,6 +23,11 @@ HEAD = """\
 | method | seconds per image | ms per token | passes | accepted length | speed-up over AR | ceiling | outside |
 |---|---|---|---|---|---|---|---|
 """
+
+ALT = {
+    "pareto": "Four prices of every relaxed method against its accepted length",
+    "pareto-sheet": "Pictures of eight prompts by AR, EAGLE-1, LANTERN++ and COOL-SD at like accepted lengths",
+}
 
 # Rows of `benchmarks.quality` that are shares of pictures -> where their intervals stand.
 READ_BACK = {
@@ -105,11 +112,44 @@ def goals(path: Path) -> str:
     )
 
 
+def price_row(name: str, one: dict[str, Any], speed: str) -> str:
+    cells = [name, f"{one['nfe']:.0f}", f"{one['accepted_length']:.2f}", speed, f"{one['infidelity']:.3f}"]
+    cells += [f"{one['fidelity']['share']:.1%}", points(one["fidelity_change"])]
+    cells += [f"{one['log_likelihood']:.3f}", f"{one['frechet']:.2f}"]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def prices(path: Path) -> str:
+    """What `benchmarks.fidelity` or `benchmarks.pareto` found, a row a method."""
+    found = json.loads(path.read_text())
+    rows = ""
+    for name, one in found["methods"].items():
+        settings = (f"{knob}={value}" for knob, value in one["settings"].items())
+        speed = span(Interval(**one["speedup"]), ".2f") if "speedup" in one else "–"
+        rows += price_row(" ".join([f"`{one['pipeline']}`", *settings]), one, "1" if name == "ar" else speed)
+    rows += price_row("`ARPipeline` with other seeds", found["again"], "–")
+    text = (
+        f"{found['images']} pictures a method by `{found['model']}`, {found['date']}, the same prompts and seeds, "
+        "half of them of unseen pairs. Fidelity is the share of objects and places that an independent classifier "
+        "reads back as asked, its change is against AR picture by picture with a 95 % bootstrap interval; infidelity "
+        "is what the chances of guesses exceed the exact rule's by, a token; Fréchet distances are of that "
+        "classifier's features from AR's pictures: what AR itself has with other seeds is the floor.\n\n"
+        "| method | passes | accepted length | speed-up over AR | infidelity | fidelity | change, points | "
+        f"log-likelihood, nats a token | Fréchet |\n|---|---|---|---|---|---|---|---|---|\n{rows}"
+    )
+    pictures = [path.with_suffix(".png"), path.with_name(f"{path.stem}-sheet.png")]
+    return text + "".join(f"\n![{ALT[one.stem]}](benchmarks/results/{one.name})\n" for one in pictures if one.exists())
+
+
 def measured(folder: Path) -> str:
-    """Markdown for every record in a folder: races first, then the model's pictures."""
+    """Markdown for every record in a folder: races, prices, the model's pictures, the papers' claims."""
     parts = [printed(path, lambda path: table(load(path)), "run") for path in sorted(folder.glob("run-*.json"))]
+    parts += [printed(path, prices, "fidelity") for path in sorted(folder.glob("fidelity*.json"))]
+    parts += [printed(path, prices, "pareto") for path in folder.glob("pareto.json")]
     parts += [printed(path, goals, "quality") for path in folder.glob("quality.json")]
-    return "\n".join(parts) or NOTHING
+    if not parts:
+        return NOTHING
+    return "\n".join([*parts, "### What the papers claim\n\n" + printed(folder, claims, "claims")])
 
 
 def printed(path: Path, form: Callable[[Path], str], module: str) -> str:
