@@ -73,7 +73,7 @@ def annealing(folder: Path) -> Row:
             "exact total variation of whole sequences over a flat schedule's of as many passes, drafts close to the "
             f"target, {'; '.join(parts)}: cooling helps, what falls below 1 hurts"
         )
-    if drawn:
+    if drawn and {"cool-sd:delta=2", "uniform-rsd:delta=1.6"} <= drawn["methods"].keys():
         said += (
             f". Drawn pictures: falling {at(drawn, 'cool-sd:delta=2')}; flat {at(drawn, 'uniform-rsd:delta=1.6')}; "
             f"n = {drawn['images']}"
