@@ -21,12 +21,15 @@ function takeLine(run, line) {
   }
   if (kind === "N") {
     const [node, parent, token, p, q] = cells.slice(3, 8).map(Number);
-    const square = parent < 0 ? round.start : round.guesses.find((guess) => guess.node === parent).square + 1;
-    round.guesses.push({ node, square, token, p, q, judged: cells[8] !== "", chance: +cells[8], dice: +cells[9] });
+    const above = parent < 0 ? { square: round.start - 1, depth: 0 } : round.guesses.find((guess) => guess.node === parent);
+    const [square, depth] = [above.square + 1, above.depth + 1];
+    round.guesses.push({ node, parent, square, depth, token, p, q, judged: cells[8] !== "", chance: +cells[8], dice: +cells[9] });
   }
   if (kind === "M") {
     const [name, shape, ...values] = cells.slice(3);
-    round.notes[name] = { shape: shape.split("x").map(Number), values: values.map((text) => (text ? +text : NaN)) };
+    const note = { shape: shape.split("x").map(Number), values: values.map((text) => (text ? +text : NaN)) };
+    round.notes[name] = note;
+    if (name === "masses") for (const guess of round.guesses) guess.masses = noteRow(note, guess.node);
   }
   if (kind === "T") lane.tops[cells[2]] = cells.slice(3).map(Number);
   if (kind === "C") {
@@ -36,6 +39,9 @@ function takeLine(run, line) {
   if (kind === "E") lane.reason = cells.slice(2).join(",");
   return run;
 }
+
+// One row of a note of two axes.
+const noteRow = ({ shape, values }, index) => values.slice(index * shape[1], (index + 1) * shape[1]);
 
 // ---- what a lane has done by `ms` of its own clock: `at` counts the rounds that are over
 
@@ -55,10 +61,10 @@ function judged(lane, square) {
   return lane.squares[square].round.guesses.filter((guess) => guess.judged && guess.square === square);
 }
 
-// The chance that some guess for a square is kept, undefined where none was tried.
-function acceptance(lane, square) {
+// The chance that some guess for a square is kept, undefined where none was tried. chanceOf: of one guess.
+function acceptance(lane, square, chanceOf = (guess) => guess.chance) {
   const tried = judged(lane, square);
-  return tried.length ? 1 - tried.reduce((refused, guess) => refused * (1 - guess.chance), 1) : undefined;
+  return tried.length ? 1 - tried.reduce((refused, guess) => refused * (1 - chanceOf(guess)), 1) : undefined;
 }
 
 // The guesses that the next pass checks; where it is not told yet, those that the last one left over.

@@ -3,6 +3,7 @@
 import weakref
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from pipelines.settings import knob
 
 
 RESIDUALS = ("paper", "gstar", "released")
+KEPT_MASSES = 32  # nearest codes of a guess whose masses a round's notes keep
 ROWS = 1024  # codes whose neighbours are summed at once, for large vocabularies
 
 # Neighbours of every code, nearest first, by image tokenizer: as many as were ever asked for.
@@ -82,6 +84,17 @@ class LanternRule(RelaxedRule):
         if float(q[x]) == 1:
             return normalised(p.index_fill(0, near, 0).index_fill(0, near.new_tensor([x]), 0), p)
         return normalised((p - q.index_fill(0, near, 0)).clamp(min=0), p)
+
+    def explain(self) -> dict[str, np.ndarray]:
+        tests = self.judged
+        notes = super().explain()
+        if not tests:
+            return notes
+        at = tests[0][-1]
+        laws = at.scores.probs[[parent + 1 for parent in at.draft.parents]]
+        laws[[at.index for *_, at in tests]] = torch.stack([p for p, *_ in tests])
+        near = self.nearest[at.draft.tokens, : min(self.count, KEPT_MASSES)]
+        return notes | {"masses": laws.gather(1, near).cumsum(1).to(torch.float16).cpu().numpy()}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ One event a line, its kind first; a reader passes over kinds that it does not kn
                                          a guess of that round; parent -1: the first square after `start`, else the
                                          square after the parent's; chance and dice are empty where never judged
     M,lane,round,name,shape,value,...    what this method alone can tell of the round, see `NOTES`; shape as in 2x5x3,
-                                         rows in their order, nothing for nan
+                                         rows in their order, nothing for nan; and of every method `entropy`, in nats,
+                                         of the target's law of each square that the round drew, in their order
     T,lane,square,token,prob,...         the likeliest tokens of the target's law that the square's token came from
     C,lane,square,token,fate             a token joins the picture; fate d: no guess before it, k: guess kept,
                                          l: kept where the exact rule had refused, r: drawn after a refusal,
@@ -30,6 +31,7 @@ import numpy as np
 
 from pipelines.primitives.layout import Layout
 from pipelines.primitives.trace import Header, Step, Trace
+from visualize import cascade_whatif
 
 
 DONE = "done"
@@ -38,7 +40,9 @@ STOPPED = "stopped"
 DRAWN, KEPT, LENT, REDRAWN, EXTRA = "d", "k", "l", "r", "x"
 
 # Notes of a step that the page is told -> significant digits. What they mean stands where they are written.
-NOTES = {"omega": 4, "excess": 3}
+NOTES = {"omega": 4, "excess": 3, "masses": 3, "judged": 6, "parent_offer": 4}
+# What is told of notes too large to be told whole -> how, and significant digits.
+EXCERPTS = {"offers": (cascade_whatif.level_offers, 4), "alike": (cascade_whatif.alike, 5)}
 
 LONGEST = 256  # squares along a side; a text of more is not read
 MOST_LANES = 8
@@ -101,6 +105,8 @@ class EventLog:
         lines += [f"N,{index},{step.index},{guess}" for guess in _guesses(step, self.layout)]
         lines += [f"M,{index},{step.index},{told}" for told in _notes(step)]
         rows = [0, *(step.path + 1)]  # of the target's laws: each token's parent
+        placed = [row for offset, row in enumerate(rows) if self.layout.row_col(step.start + offset) is not None]
+        lines += [f"M,{index},{step.index},{_noted('entropy', step.entropy[placed], 3)}"] * bool(placed)
         for offset, (token, row, fate) in enumerate(zip(step.committed, rows, fates(step))):
             if (at := self.layout.row_col(step.start + offset)) is None:
                 continue
@@ -166,7 +172,15 @@ def _notes(step: Step) -> Iterator[str]:
     for name, count in NOTES.items():
         values = step.notes.get(name)
         if values is not None and values.size:
-            yield f"{name},{'x'.join(map(str, values.shape))},{','.join(_digits(v, count) for v in values.flat)}"
+            yield _noted(name, values, count)
+    for name, (excerpt, count) in EXCERPTS.items():
+        if (values := excerpt(step)) is not None:
+            yield _noted(name, values, count)
+
+
+def _noted(name: str, values: np.ndarray, count: int) -> str:
+    """A note as an M line ends, with so many significant digits."""
+    return f"{name},{'x'.join(map(str, values.shape))},{','.join(_digits(value, count) for value in values.flat)}"
 
 
 def _likeliest(step: Step, row: int) -> str:

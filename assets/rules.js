@@ -1,0 +1,93 @@
+// What a lane would have done under another rule, with the same guesses and the same dice. Knows nothing of the page;
+// visualize/whatif.py is its twin. A rule is one of
+//   { schedule }                              keeps a guess of depth i with min(1, ω_i p/q); all ω 1: the exact rule
+//   { delta or lam, neighbours, residual }    lets it borrow from its nearest codes: min(1, (p + borrowed)/q)
+
+function chanceUnder(rule, guess) {
+  if (rule.schedule) return Math.min(1, (rule.schedule[guess.depth - 1] * guess.p) / guess.q);
+  return Math.min(1, (guess.p + borrowed(guess, lenders(rule, guess))) / guess.q);
+}
+
+const budget = (rule, { p }) => rule.delta ?? (rule.lam - 1) * p;
+const borrowed = ({ masses }, count) => (count ? masses[count - 1] : 0);
+
+// How many of the nearest codes lend: the longest run of them that stays within the budget.
+function lenders(rule, guess) {
+  const most = Math.min(rule.neighbours, guess.masses.length);
+  let count = 0;
+  while (count < most && guess.masses[count] <= budget(rule, guess)) count++;
+  return count;
+}
+
+// Whether the budget reaches beyond the neighbours whose masses were kept, so that the chance is at least what is told.
+function isOpenEnded(rule, guess) {
+  if (rule.schedule || rule.neighbours <= guess.masses.length || lenders(rule, guess) < guess.masses.length) return false;
+  const lent = borrowed(guess, guess.masses.length);
+  return lent < budget(rule, guess) && guess.p + lent < guess.q;
+}
+
+// Whether a refused guess leaves another law to its later siblings than it did in the run.
+function isLawMoved(rule, own, guess) {
+  if (rule.schedule) return Math.min(1, rule.schedule[guess.depth - 1]) !== Math.min(1, own.schedule[guess.depth - 1]);
+  return rule.residual !== "gstar" && lenders(rule, guess) !== lenders(own, guess);
+}
+
+// The guesses that were judged, in that order.
+const tried = ({ guesses }) => guesses.filter((guess) => guess.judged).sort((a, b) => a.depth - b.depth || a.node - b.node);
+const isChain = ({ guesses }) => guesses.every((guess, index) => !index || guess.depth > guesses[index - 1].depth);
+
+// The first guess of a round that the rule decides otherwise; none where the law it is judged by is not known.
+function firstChange(round, rule, own) {
+  for (const guess of tried(round)) {
+    const [was, is] = [own, rule].map((one) => guess.dice < chanceUnder(one, guess));
+    if (was !== is) return guess;
+    if (!is && isLawMoved(rule, own, guess)) return undefined;
+  }
+  return undefined;
+}
+
+// Guesses that one pass over a round keeps by expectation. A chain's are exact, for p and q are known beyond a refusal;
+// of a tree only levels with judged guesses are counted.
+function expectedKept(round, rule) {
+  let [reach, kept, missed, depth] = [1, 0, 1, 1];
+  for (const guess of isChain(round) ? round.guesses : tried(round)) {
+    if (guess.depth > depth) [reach, kept, missed, depth] = [reach * (1 - missed), kept + reach * (1 - missed), 1, guess.depth];
+    missed *= 1 - chanceUnder(rule, guess);
+  }
+  return kept + reach * (1 - missed);
+}
+
+// own: the rule of the run. length: tokens a pass by expectation; infidelity: what the tests gave beyond the exact rule,
+// per token; changed: rounds that would end differently, each with its guess; open: guesses whose chance is at least
+// what it is taken for.
+function suppose(lane, rule, own) {
+  const told = { length: NaN, infidelity: 0, rounds: 0, changed: [], open: 0 };
+  let kept = 0;
+  for (const round of lane.rounds) {
+    if (!round.guesses.length) continue;
+    told.rounds++;
+    kept += expectedKept(round, rule);
+    const guess = firstChange(round, rule, own);
+    if (guess) told.changed.push({ round, guess });
+    for (const guess of round.guesses) {
+      if (guess.judged) told.infidelity += Math.max(0, chanceUnder(rule, guess) - Math.min(1, guess.p / guess.q));
+      told.open += isOpenEnded(rule, guess);
+    }
+  }
+  told.length = 1 + kept / (lane.rounds.length - 1);
+  told.infidelity /= lane.squares.length;
+  return told;
+}
+
+// The uniform ω under which a lane's passes bring as many tokens as under a rule.
+function uniformLike(lane, rule, depth) {
+  const { length } = suppose(lane, rule, rule);
+  let [low, high] = [0, Math.max(1, ...rule.schedule)];
+  for (let turn = 0; turn < 30; turn++) {
+    const middle = (low + high) / 2;
+    const schedule = Array(depth).fill(middle);
+    if (suppose(lane, { schedule }, { schedule }).length < length) low = middle;
+    else high = middle;
+  }
+  return (low + high) / 2;
+}
