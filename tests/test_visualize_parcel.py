@@ -53,7 +53,7 @@ def test_a_parcel_holds_traces_pictures_figures_and_code(race: Shown, tmp_path):
     files = unpacked(Shelf(Shown([]), "models/small", DEFAULTS).pack(race, call))
     assert set(files) == {
         *("AR.npz", "AR.png", "AR.py", "SJD.npz", "SJD.png", "SJD.py", "SJD acceptance.png"),
-        *("pictures.png", "timeline.png"),
+        *("pictures.png", "race.gif", "timeline.png"),
     }
     (tmp_path / "SJD.npz").write_bytes(files["SJD.npz"])
     assert load(tmp_path / "SJD.npz").tokens.tolist() == [5, 5]

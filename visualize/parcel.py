@@ -18,6 +18,7 @@ def parcel(traces: Sequence[Trace], pictures: Sequence[Image.Image], codes: Sequ
     """A zip archive. pictures, codes: one per trace, each of which has a step at least."""
     # Here, because matplotlib takes longer to load than the page may.
     from visualize.compare import compare
+    from visualize.film import film
     from visualize.heatmap import acceptance_map
     from visualize.timeline import timeline
 
@@ -28,6 +29,7 @@ def parcel(traces: Sequence[Trace], pictures: Sequence[Image.Image], codes: Sequ
         if any(len(step.tokens) for step in trace.steps):
             files[f"{name} acceptance.png"] = export.figure_png(acceptance_map(trace))
     files["pictures.png"] = export.figure_png(compare(traces, pictures))
+    files["race.gif"] = film(traces, pictures)
     files["timeline.png"] = export.figure_png(timeline(traces))
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
