@@ -6,6 +6,7 @@ from pipelines.base import ARImagePipeline
 from pipelines.decoding.coupling import coupling
 from pipelines.decoding.drafters import Drafter
 from pipelines.decoding.growth import FUSIONS, Q_MODES, Growth, GrowthDrafter, RawGrowthDrafter
+from pipelines.decoding.recall import RecallDrafter
 from pipelines.decoding.rules import ExactRule, Rule
 from pipelines.models.protocol import Session
 from pipelines.pipeline_gsd import GroupSettings, group_rule
@@ -15,6 +16,7 @@ from pipelines.settings import VOCABULARY, knob
 
 
 RULES = {"sjd": lambda pipe, settings: ExactRule(), "gsd": group_rule, "lantern": borrow_rule}
+RECALL = "recall"
 DRAFTERS = {"fused": GrowthDrafter, "raw": RawGrowthDrafter}
 
 
@@ -66,9 +68,10 @@ class GrowthSettings(BorrowSettings, GroupSettings, SJDSettings):
     )
     fusion: str = knob(
         "bayes",
-        choices=FUSIONS,
+        choices=(*FUSIONS, RECALL),
         label="Fusion",
-        help="Guesses follow probability and growth (bayes), growth alone (score) or probability alone (none).",
+        help="Guesses follow probability and growth (bayes), growth alone (score), probability alone (none), or the "
+        "law that a square had when those before it were as now (recall).",
     )
 
 
@@ -78,6 +81,7 @@ class SJDVPPipeline(ARImagePipeline):
     A token whose probability rose in each of the last passes is drafted more often, and the law it is drafted from is
     its q. So it is as lossless as its base: exact with base "sjd" and q_mode "fused"; q_mode "raw" is not.
     arXiv:2603.27115, on speculative Jacobi decoding, GSD or LANTERN; what the paper leaves open is as `Growth` says.
+    fusion "recall" is ours, exact, and needs the fewest passes: see `RecallDrafter`; it heeds no knob of growth.
 
     >>> import torch
     >>> from pipelines import SJDVPPipeline
@@ -90,7 +94,9 @@ class SJDVPPipeline(ARImagePipeline):
     Settings = GrowthSettings
 
     def method(self, settings: GrowthSettings, session: Session) -> tuple[Drafter, Rule]:
+        window = session.layout, settings.window, settings.start
+        couple, rule = coupling(settings.coupling), RULES[settings.base](self, settings)
+        if settings.fusion == RECALL:
+            return RecallDrafter(*window, couple), rule
         growth = Growth(settings.growth_steps, settings.gain, settings.decay, settings.growth_top_k, settings.fusion)
-        make, couple = DRAFTERS[settings.q_mode], coupling(settings.coupling)
-        drafter = make(session.layout, settings.window, settings.start, growth, couple)
-        return drafter, RULES[settings.base](self, settings)
+        return DRAFTERS[settings.q_mode](*window, growth, couple), rule

@@ -6,7 +6,7 @@ from conftest import Table, TableSession, assert_same_law, branches, gap
 from jacobi_laws import assert_greedy, opened_greedy, output_law, run, target_law
 from rule_laws import dirichlet
 
-from pipelines.decoding.coupling import Gumbel, afresh, coupling, maximal
+from pipelines.decoding.coupling import LONGEST, Gumbel, afresh, coupling, maximal
 from pipelines.decoding.jacobi_drafter import JacobiDrafter, newest
 from pipelines.decoding.rules import ExactRule
 from pipelines.decoding.verify import Walk
@@ -92,7 +92,8 @@ def test_gumbel_noise_belongs_to_a_position_and_decides_by_the_law():
     laws = torch.stack([dirichlet(seed, 6) for seed in range(3)])
     first = couple(laws, 4, [], [], chance)
     assert couple(laws[1:], 5, [], [], chance) == first[1:], "the same law gave another token"
-    assert sorted(couple.noise) == [5, 6], "noise of a final position is kept"
+    couple(laws[:1], 5 + LONGEST, [], [], chance)
+    assert sorted(couple.noise) == [5, 6, 5 + LONGEST], "noise of a position before the window is kept"
     noise = couple.noise[5]
     assert couple(laws[:1], 5, [], [], chance) == [int((laws[0].log() - noise.log()).argmax())]
     certain = torch.eye(6, dtype=torch.float64)[[3]]

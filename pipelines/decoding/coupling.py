@@ -13,6 +13,7 @@ from pipelines.primitives.chance import Chance
 
 
 COUPLINGS = ("none", "maximal", "gumbel")
+LONGEST = 64  # positions of a window, which may be drawn one by one
 
 
 class Coupling(Protocol):
@@ -61,7 +62,7 @@ class Gumbel(Coupling):
     def __call__(self, laws: Tensor, first: int, tokens: list[int], before: list[Tensor], chance: Chance) -> list[int]:
         positions = range(first, first + len(laws))
         new = [position for position in positions if position not in self.noise]
-        self.noise = {position: self.noise[position] for position in positions if position in self.noise}
+        self.noise = {position: noise for position, noise in self.noise.items() if position >= first - LONGEST}
         self.noise |= zip(new, chance.exponential(len(new), laws.shape[-1]).to(laws.device))
         return (laws / torch.stack([self.noise[position] for position in positions])).argmax(-1).tolist()
 

@@ -91,10 +91,12 @@ class JacobiDrafter(Drafter):
         before = [self.laws[position] for position in range(self.final, first + len(draft))]
         self.tokens, self.laws = {}, {}
         self._guess(self.final - 1, verdict.token, scores.probs[kept - 1])
-        if not len(laws):
-            return
-        tokens = self.couple(laws, self.final, draft.tokens[kept:], before, chance)
-        for offset, token in enumerate(tokens):
+        if len(laws):
+            self.redraw(laws, draft.tokens[kept:], before, chance)
+
+    def redraw(self, laws: Tensor, tokens: list[int], before: list[Tensor], chance: Chance) -> None:
+        """Draw the next guesses of the positions that are not final, from `laws` [n, V]. Others: see `Coupling`."""
+        for offset, token in enumerate(self.couple(laws, self.final, tokens, before, chance)):
             self._guess(self.final + offset, token, laws[offset])
 
     def explain(self) -> dict[str, np.ndarray]:
