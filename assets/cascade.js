@@ -68,7 +68,7 @@ function cascadeTests(round, terms) {
 }
 
 // Which test is the first whose decision differs with the same dice, -1 where all that can be told are the same.
-function firstChange(round, before, after) {
+function cascadeChange(round, before, after) {
   const news = cascadeTests(round, after);
   for (const [index, old] of cascadeTests(round, before).entries()) {
     const { dice } = old.guess;

@@ -1,4 +1,4 @@
-"""CASCADE's tests of a round under other thresholds and another budget, the dice as they fell: `assets/cascade.js` in Python.
+"""CASCADE's tests of a round under other terms, the dice as they fell: `assets/cascade.js` in Python.
 
 What a guess could borrow stands in the notes, so its chance can be worked out anew. That is exact up to the first
 decision that falls out otherwise; past it the walk would have gone elsewhere, and only chances are told.

@@ -1,5 +1,6 @@
 """Colours, marks and captions that every view shares. No meaning rests on colour alone."""
 
+import base64
 import textwrap
 from collections.abc import Sequence
 
@@ -57,3 +58,13 @@ def hex_colours(palette: np.ndarray) -> str:
     """
     assert palette.dtype == np.uint8 and palette.shape[1:] == (3,), f"{palette.dtype} {palette.shape}"
     return palette.tobytes().hex()
+
+
+def byte_vectors(codebook: np.ndarray) -> str:
+    """All codes' vectors [V, e], a byte a number, as a page gets them once: `e,scale,base64`.
+
+    A number is (byte - 128) * scale, so it is off by half a scale at most.
+    """
+    scale = float(np.abs(codebook).max() / 127) or 1.0
+    digits = np.round(codebook / scale + 128).astype(np.uint8)
+    return f"{codebook.shape[1]},{scale:.6g},{base64.b64encode(digits.tobytes()).decode()}"
