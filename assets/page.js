@@ -46,10 +46,25 @@ const page = (() => {
     document.dispatchEvent(new CustomEvent("knobs", { detail }));
   }
 
+  // The address becomes a link to what the controls say.
+  function share(controls, ...values) {
+    const url = link.make(controls, open, values);
+    history.replaceState(null, "", url);
+    navigator.clipboard?.writeText(url).catch(() => {}); // the browser may not let us
+    return "<p>The address of this page now carries these settings; it is copied too, where the browser allows it.</p>";
+  }
+
+  const fromAddress = (controls) => link.open(controls);
+
+  // The controls as the stage wants them, see whatif.js.
+  const real = (names, ...values) => names.map((name, index) => (name in page.wanted ? page.wanted[name] : values[index]));
+
+  const press = () => document.querySelector("#go").click();
+
   // A file that the server packed, as a data URL.
   function save(url) {
     if (url) Object.assign(document.createElement("a"), { href: url, download: "draftboard-run.zip" }).click();
   }
 
-  return { start, end, lesson, predict, newSeed, showKnobs, turn, save };
+  return { start, end, lesson, predict, newSeed, showKnobs, turn, share, fromAddress, save };
 })();

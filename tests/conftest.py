@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import os
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -249,3 +251,22 @@ def check_laws(session: Session, scores: Scores, positions: list[int], tolerance
         assert float(guided.sum()) == pytest.approx(1, abs=1e-5)
         torch.testing.assert_close(session.warp.filter(guided), probs, atol=tolerance, rtol=0)
         torch.testing.assert_close(session.layout.force(guided, position), guided, atol=tolerance, rtol=0)
+
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator:
+    """Chromium. Where it or Playwright is missing, CI fails; elsewhere the tests skip."""
+    give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        give_up("there is no chromium on this machine: apt-get install chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        give_up("playwright is not installed: pip install playwright")
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=chromium, args=FLAGS)

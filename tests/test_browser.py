@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +16,6 @@ from visualize.recorded import open_recordings
 
 
 SHOTS = Path(__file__).parent / "screenshots"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
 TOTAL = 256  # squares
 PATIENCE = 180_000  # ms: only a crowded machine needs it
 
@@ -74,22 +71,6 @@ def address(model: threading.Event) -> Iterator[str]:
         page.close()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """Chromium. Where it or Playwright is missing, CI fails; elsewhere the tests skip."""
-    give_up = pytest.fail if os.environ.get("CI") else pytest.skip
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        give_up("there is no chromium on this machine: apt-get install chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        give_up("playwright is not installed: pip install playwright")
-    SHOTS.mkdir(exist_ok=True)
-    with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-
-
 @pytest.fixture
 def visit(browser, address: str) -> Iterator[Callable]:
     """Opens the page; when the test ends, nothing may have been complained of and no other host asked."""
@@ -137,6 +118,7 @@ def catch(page, tokens: int) -> None:
 
 
 def shoot(page, name: str) -> None:
+    SHOTS.mkdir(exist_ok=True)
     page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
 
