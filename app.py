@@ -23,6 +23,7 @@ from pipelines.contest import Ask, Contest, Line
 from pipelines.menu import open_menu, read_json
 from pipelines.models.codebook import previews
 from pipelines.models.llamagen_family import native_dtype
+from pipelines.request import SEEDS
 from pipelines.settings import SAMPLING, Knob
 from visualize import events, grid
 from visualize.lessons import verdicts
@@ -30,17 +31,19 @@ from visualize.notes import offer
 from visualize.parcel import Shelf
 from visualize.recorded import open_recordings
 from visualize.studio import Message, Studio
-from visualize.style import hex_colours
+from visualize.style import byte_vectors, hex_colours
 
 
 ASSETS = Path(__file__).parent / "assets"
 EMBEDDED = ASSETS / "emoji-scenes"
 # One script, in this order.
-STAGE = ("run.js", "canvas.js", "words.js", "stage.js", "tabs.js", "square.js", "hands.js")
+STAGE = ("run.js", "canvas.js", "words.js", "omega.js", "rules.js", "stage.js", "readings.js", "tabs.js", "square.js")
+STAGE += ("whatif.js", "cascade.js", "leaf.js", "tree.js", "hands.js")
 METHOD = "SJDPipeline"  # chosen when the page opens
 
 STATE_SECONDS = 3600  # how long a run can be saved after its visitor was last seen
 FIRST_KNOBS = 3  # of a method; the others are folded away
+CARRIED = ("prompt", "seed", "opponent", "method")  # by every link; knobs only where they are changed
 SLIDER_STEPS = 60  # whole numbers of a longer range are offered in powers of two
 THREADS = max(1, torch.get_num_threads() - 1)  # for the worker; server and browser need a core, or OpenMP stalls
 
@@ -53,10 +56,11 @@ def load(folder: Path) -> dict[str, Any]:
     return pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device).components
 
 
-def looks(components: "Future[dict[str, Any]]") -> tuple[str, str]:
-    """The colours and the pictures of all codes for the page, once the components are there."""
-    colours, thumbnails = previews(pipelines.ARPipeline(**components.result()).model)
-    return hex_colours(colours), grid.sheet_url(thumbnails)
+def looks(components: "Future[dict[str, Any]]") -> tuple[str, str, str]:
+    """The colours, the pictures and the vectors of all codes for the page, once the components are there."""
+    model = pipelines.ARPipeline(**components.result()).model
+    colours, thumbnails = previews(model)
+    return hex_colours(colours), grid.sheet_url(thumbnails), byte_vectors(model.codebook().float().cpu().numpy())
 
 
 def told(parts: Message) -> tuple[Any, ...]:
@@ -102,6 +106,11 @@ def decoder(studio: Studio) -> Callable[..., Iterator[dict]]:
     return decode
 
 
+def asset(name: str) -> str:
+    """A text file of the page."""
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
 THEME = gr.themes.Default(
     primary_hue="blue",
     text_size="lg",
@@ -119,8 +128,8 @@ THEME = gr.themes.Default(
 )
 LAUNCH = {
     "theme": THEME,
-    "css_paths": [ASSETS / "stage.css", ASSETS / "panels.css"],
-    "head": f"<script>{(ASSETS / 'page.js').read_text(encoding='utf-8')}</script>",
+    "css_paths": [ASSETS / name for name in ("stage.css", "panels.css", "whatif.css", "tree.css")],
+    "head": f"<script>{asset('link.js')}{asset('page.js')}</script>",
     "footer_links": ["api", "settings"],
     "run_history": False,
     "show_error": True,
@@ -140,6 +149,16 @@ def control(owner: str, knob: Knob) -> gr.components.FormComponent:
         powers = {2**power for power in range(32) if knob.low < 2**power < knob.high}
         return gr.Dropdown(sorted(powers | {knob.low, knob.default, knob.high}), **words)
     return gr.Slider(knob.low, knob.high, step=knob.step, precision=0 if knob.kind is int else None, **words)
+
+
+def limits(control: gr.components.FormComponent) -> dict[str, Any]:
+    """What a link may ask of a control, as assets/link.js reads it."""
+    known = {"id": control.elem_id, "first": control.value, "always": control.elem_id in CARRIED}
+    if isinstance(control, gr.Textbox):
+        return known | {"longest": control.max_length}
+    if isinstance(control, gr.Dropdown):
+        return known | {"choices": [value for _, value in control.choices]}
+    return known | {"low": control.minimum, "high": control.maximum, "whole": control.precision == 0}
 
 
 def method_knobs(methods: dict[str, list[Knob]]) -> tuple[list[gr.Column], list[gr.components.Component]]:
@@ -191,17 +210,18 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
             with gr.Column(elem_id="board"):
                 with board(config["grid_size"], recordings.race()) as stage:
                     pixels, palette = wire("pixels", recordings.pixels()), wire("palette", recordings.palette)
-                    codes = wire("codes", "")
+                    codes, codebook = wire("codes", ""), wire("codebook", "")
             with gr.Column(elem_id="tune"):
                 gr.Examples([[example] for example in scenes["examples"]], [prompt], label="Examples")
                 with gr.Row(elem_id="seeds"):
-                    seed = gr.Number(7, label="Seed", precision=0, elem_id="seed")
+                    seed = gr.Number(7, minimum=0, maximum=SEEDS - 1, label="Seed", precision=0, elem_id="seed")
                     dice = gr.Button("New seed", elem_id="dice", min_width=110, scale=0)
                 groups, controls = method_knobs(menu.methods)
                 with gr.Accordion("Sampling", open=False):
                     controls = [control(SAMPLING, knob) for knob in menu.sampling] + controls
                 with gr.Accordion("Take along", open=False, elem_id="export"):
                     save = gr.Button("Save this run", elem_id="save")
+                    share = gr.Button("Link to these settings", elem_id="share")
                     gr.Markdown("Traces, pictures, figures and code in one file. The code draws the same tokens:")
                     code = gr.Code(shelf.listing(), language="python", label="Code", elem_id="code")
                 with gr.Accordion("What it can draw", open=False):
@@ -224,6 +244,9 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
         save.click(partial(shelf.pack, work=studio.work), shown, packed, **quiet).then(
             None, packed, None, js=script("save"), **quiet
         )
+        shared = [limits(each) for each in inputs]
+        share.click(None, inputs, notice, js=script("share", shared), queue=False, **quiet)
+        page.load(None, None, inputs, js=script("fromAddress", shared), queue=False, **quiet)
         for index, (door, card, lesson) in enumerate(zip(doors, cards, lessons)):
             outputs = [*(other.column for other in cards), *answers, *inputs]
             preset = script("lesson", index, len(lessons), menu.preset(lesson["preset"]))
@@ -232,7 +255,10 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
         turns = [page.load, *(each.change for each in (method, *controls))]
         known = [each.elem_id for each in (method, *controls)]
         gr.on(turns, None, [method, *controls], None, js=script("turn", known), queue=False, **quiet)
-        page.load(coded.result, None, [palette, codes], queue=False, **quiet)
+        whole = [prompt, seed, method, *controls]
+        asked = stage.real(None, whole, whole, js=script("real", ["prompt", "seed", *known]), queue=False, **quiet)
+        asked.then(None, None, None, js=script("press"), queue=False, **quiet)
+        page.load(coded.result, None, [palette, codes, codebook], queue=False, **quiet)
         gr.api(decoder(studio), api_name="decode")
     return page.queue(default_concurrency_limit=None)  # the studio keeps a line of its own
 
@@ -279,11 +305,6 @@ def wire(name: str, value: str) -> gr.HTML:
 def script(name: str, *more: Any) -> str:
     """A function of page.js as a handler; `more` comes before the values of the handler's inputs."""
     return f"(...values) => page.{name}(...{json.dumps(more)}, ...values)"
-
-
-def asset(name: str) -> str:
-    """A text file of the page."""
-    return (ASSETS / name).read_text(encoding="utf-8")
 
 
 def main() -> None:

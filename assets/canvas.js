@@ -13,7 +13,8 @@ function cividis(share) {
   return `rgb(${low.map((part, i) => Math.round(part + (at % 1) * (high[i] - part)))})`;
 }
 
-const MARKS = { r: "M3 3 13 13M13 3 3 13", x: "M8 2V14M2 8H14", l: "M2 9.5C5 4.5 7 5.5 8 8S11 11.5 14 6.5" }; // in 16 x 16
+const MARKS = { r: "M3 3 13 13M13 3 3 13", x: "M8 2V14M2 8H14", l: "M2 9.5C5 4.5 7 5.5 8 8S11 11.5 14 6.5" };
+MARKS.c = "M8 2A6 6 0 0 0 8 14A6 6 0 0 0 8 2"; // in 16 x 16
 
 // A canvas over a grid of squares. paint(pen, square, box, board) draws one.
 class Board {
@@ -97,21 +98,31 @@ function laneBoard(figure, run, lane, colour) {
   });
 }
 
-// How sure the check was of each square of a lane; fates as marks on a second canvas.
-function mapBoard(figure, run, lane) {
+// What is known of each square of a lane, as colours, and marks on a second canvas. look(lane, square): the two of them,
+// hatched where there is no colour.
+function mapBoard(figure, run, lane, look) {
   const marks = figure.querySelector(".marks").getContext("2d");
+  const shown = [];
   const board = new Board(figure, run, lane, (pen, index, box) => {
-    const chance = acceptance(lane, index);
-    if (chance === undefined) hatch(pen, box);
+    const [shade, path] = (shown[index] = look(lane, index));
+    if (shade === undefined) hatch(pen, box);
     else {
-      pen.fillStyle = cividis(chance);
+      pen.fillStyle = shade;
       pen.fillRect(...box);
     }
-    mark(marks, MARKS[lane.squares[index].fate], box);
+    mark(marks, path, box);
   });
   board.wipe = (from, to) => {
     Board.prototype.wipe.call(board, from, to);
     for (let index = from; index < to; index++) marks.clearRect(...board.square(index));
+  };
+  // Paints again what looks different by now.
+  board.renew = () => {
+    for (let index = 0; index < board.painted; index++) {
+      if (String(look(lane, index)) === String(shown[index])) continue;
+      board.wipe(index, index + 1);
+      board.paint(board.pen, index, board.square(index), board);
+    }
   };
   return board;
 }

@@ -88,13 +88,6 @@ async function listen() {
 
 setInterval(listen, SILENCE_MS);
 find(".map").open = window.innerWidth > 900;
-for (const [fate, word] of [["r", "redrawn after a refusal"], ["x", "extra: all guesses kept"], ["l", "kept by the loosened rule only"]]) {
-  const item = document.createElement("li");
-  const path = `<path d="${MARKS[fate]}"/>`;
-  item.innerHTML = `<svg viewBox="0 0 16 16" aria-hidden="true">${path}${path}</svg> ${word}`;
-  find(".legend ul").append(item);
-}
-find(".scale i").style.background = `linear-gradient(to right, ${CIVIDIS.map((stop) => `rgb(${stop})`)})`;
 build();
 read();
 for (const child of element.querySelectorAll("[data-wire]")) child.dispatchEvent(new Event("ask"));

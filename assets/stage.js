@@ -60,7 +60,7 @@ function build() {
     return laneBoard(figure, run, lane, colour);
   });
   const guessing = run.lanes.findLast((lane) => lane.name && isGuessing(lane));
-  map = guessing ? mapBoard(find(".map"), run, guessing) : null;
+  map = guessing ? mapBoard(find(".map"), run, guessing, look) : null;
   stage.dataset.lanes = run.lanes.length;
   find(".boards").style.setProperty("--lanes", run.lanes.length);
   find(".map").hidden = !map;

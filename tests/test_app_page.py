@@ -1,5 +1,6 @@
 """What the page offers, and its JSON endpoint through a real server."""
 
+import base64
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ from typing import Any
 
 import gradio as gr
 import httpx
+import numpy as np
 import pytest
 import torch
 from gradio_client import Client
@@ -43,10 +45,14 @@ def studio(model: dict[str, Any]) -> Studio:
 
 
 def test_the_page_gets_a_colour_and_a_picture_for_every_code(model: dict[str, Any]):
-    palette, sheet = app.looks(held(model))
+    palette, sheet, vectors = app.looks(held(model))
     side, _, url = sheet.partition(",")
     assert len(palette) == 6 * tiny.VOCAB and url.startswith("data:image/jpeg;base64,")
     assert int(side) == pipelines.ARPipeline(**model).model.patch_size
+    width, scale, digits = vectors.split(",")
+    codebook = pipelines.ARPipeline(**model).model.codebook().numpy()
+    read = np.frombuffer(base64.b64decode(digits), np.uint8).reshape(-1, int(width)).astype(float)
+    assert read.shape == codebook.shape and np.abs((read - 128) * float(scale) - codebook).max() <= float(scale)
 
 
 def controls(page: gr.Blocks) -> dict[str, gr.components.Component]:
