@@ -12,8 +12,8 @@ RUN := $(VENV)/bin/python
 LAUNCH := $(VENV)/bin/accelerate launch
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 
-# pytest runs the tests, ruff checks and formats the code, playwright drives the browser in tests/test_browser.py.
-TEST_TOOLS := 'pytest>=9,<10' 'ruff>=0.17,<0.18' 'playwright>=1.50,<2'
+# pytest runs the tests, ruff checks and formats the code, playwright drives the browser; gradio's extra is the README's.
+TEST_TOOLS := 'pytest>=9,<10' 'ruff>=0.17,<0.18' 'playwright>=1.50,<2' 'gradio[mcp]'
 
 # Without a screen there is no browser to open; the address is printed either way.
 HAS_SCREEN := $(or $(DISPLAY),$(WAYLAND_DISPLAY),$(filter Darwin,$(shell uname)))
