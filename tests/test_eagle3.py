@@ -1,13 +1,16 @@
 """EAGLE-3's head: a run with a cache says what unrolled training says; every draft of it is exact; files come back."""
 
+import numpy as np
 import pytest
 import torch
 from conftest import Table, assert_same_law
 from test_eagle_drafter import TableGuesser
 from test_laws import SQUARE, Case
+from test_speculative import DRAFTING, NEUTRAL
 from torch import nn
 
-from pipelines import ARPipeline, CascadePipeline, SpeculativePipeline
+import pipelines
+from pipelines import ARPipeline, SpeculativePipeline
 from pipelines.decoding.eagle_drafter import DynamicDrafter, StaticDrafter
 from pipelines.models.eagle3 import Eagle3Head, Eagle3Run
 from pipelines.models.llamagen import LlamaGenTransformer
@@ -143,13 +146,24 @@ def tokens_of(pipe, **arguments) -> list[int]:
     return pipe("a panda", generator=generator, output_type="latent", **arguments).traces[0].tokens.tolist()
 
 
+@pytest.mark.parametrize("name", DRAFTING)
 @pytest.mark.parametrize("draft", ["chain", "static", "dynamic"])
-def test_temperature_0_is_greedy_autoregression(components, draft):
+def test_temperature_0_with_neutral_settings_is_greedy_autoregression(components, name, draft):
     greedy = {"guidance_scale": 3.0, "temperature": 0.0}
+    pipe = getattr(pipelines, name)(**components, settings={"head": "eagle3"})
     alone = tokens_of(ARPipeline(**components), **greedy)
-    for method, settings in ((SpeculativePipeline, {}), (CascadePipeline, {"delta": 0.0})):
-        pipe = method(**components, settings={"head": "eagle3"})
-        assert tokens_of(pipe, draft=draft, **greedy, **settings) == alone
+    assert tokens_of(pipe, draft=draft, **greedy, **NEUTRAL[name]) == alone
+
+
+@pytest.mark.parametrize("name", DRAFTING)
+@pytest.mark.parametrize("draft", ["chain", "static", "dynamic"])
+def test_guesses_are_drawn_but_those_of_the_likeliest_are_certain(components, name, draft):
+    pipe = getattr(pipelines, name)(**components, settings={"head": "eagle3"})
+    stream = pipe.stream("a panda", generator=torch.Generator().manual_seed(7), temperature=2.0, draft=draft)
+    q = np.concatenate([step.q for step in stream])
+    assert stream.trace.complete and stream.trace.nfe < 16
+    assert (q == 1).all() if draft == "dynamic" else (q < 1).any()
+    assert any(step.path.size for step in stream.trace.steps), "no guess was ever kept"
 
 
 def test_a_folder_with_such_a_head_comes_back(components, tmp_path):
@@ -160,11 +174,13 @@ def test_a_folder_with_such_a_head_comes_back(components, tmp_path):
     assert isinstance(ARPipeline.from_pretrained(tmp_path).draft_model, Eagle3Head)
 
 
-def test_a_head_of_the_other_kind_is_refused(components):
-    assert tiny.refusal(SpeculativePipeline, **components) == (
+@pytest.mark.parametrize("name", DRAFTING)
+def test_a_head_of_the_other_kind_is_refused(components, name):
+    method = getattr(pipelines, name)
+    assert tiny.refusal(method, **components) == (
         "`draft_model` must be an EagleHead, which this method guesses with, got a Eagle3Head."
     )
-    pipe = SpeculativePipeline(**tiny.components())
+    pipe = method(**tiny.components())
     assert "must be an Eagle3Head" in tiny.refusal(pipe.stream, "a panda", head="eagle3")
 
 

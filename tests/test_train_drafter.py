@@ -1,5 +1,6 @@
-"""The training of a drafting head: the loss, what the head reads, and a measure that knows a perfect head."""
+"""The training of drafting heads: losses, what the heads read, and a measure that knows a perfect head."""
 
+import argparse
 import json
 from pathlib import Path
 
@@ -7,22 +8,29 @@ import pytest
 import torch
 from torch import nn
 
+import pipelines
 from pipelines.models.eagle import EagleHead
+from pipelines.models.eagle3 import Eagle3Head
+from pipelines.models.llamagen import LlamaGenTransformer
 from pipelines.models.llamagen_family import LlamaGen
 from pipelines.primitives.chance import Chance
 from pipelines.primitives.distributions import Warp
 from pipelines.primitives.tree import EMPTY
 from tests import tiny
+from training.draft_heads import HEADS, head_over, saved_head
+from training.draft_losses import DECAY, lesson, losses, unrolled_losses
 from training.draft_quality import BINS, DEPTH, along_chain, measure, summed
-from training.train_drafter import Read, losses
+from training.draft_reader import Read
+from training.publish import DEFAULTS, drafting_with
+from training.train_drafter import optimizers, started
 
 
 CASES = json.loads((Path(__file__).parent / "vectors" / "drafter.json").read_text())["eagle1_loss"]
 
 
-def read_as(tokens: torch.Tensor, hidden: torch.Tensor) -> Read:
-    """Pictures in which no state comes again."""
-    return Read(tokens, hidden, torch.zeros_like(tokens[:, 1:], dtype=torch.bool))
+def none_of(tokens: torch.Tensor) -> torch.Tensor:
+    """No image row is redundant."""
+    return torch.zeros_like(tokens[:, 1:], dtype=torch.bool)
 
 
 class Given(nn.Module):
@@ -46,8 +54,8 @@ def test_the_loss_of_worked_cases(case):
     frozen = nn.Linear(weight.shape[1], len(weight), bias=False)
     frozen.weight = nn.Parameter(weight)
     hidden = torch.cat([torch.zeros_like(true[:1]), true])[None]
-    read = read_as(torch.zeros(1, len(kept) + 1, dtype=torch.long), hidden)
-    of_features, of_logits = losses(Given(guessed[None]), frozen, read, 0, 0.0)
+    tokens = torch.zeros(1, len(kept) + 1, dtype=torch.long)
+    of_features, of_logits = losses(Given(guessed[None]), frozen, Read(tokens, hidden), none_of(tokens), 0.0)
     # The worked cases divide by the number of rows + 1e-5.
     assert of_features.item() == pytest.approx(case["vloss"], rel=1e-4)
     assert of_logits.item() == pytest.approx(case["ploss"], rel=1e-4)
@@ -57,9 +65,9 @@ def test_the_loss_of_worked_cases(case):
 def test_redundant_rows_count_twice_among_the_logits_only():
     frozen, hidden, guesses = nn.Linear(2, 7), torch.randn(1, 4, 2), torch.randn(1, 3, 2)
     tokens, flagged = torch.zeros(1, 4, dtype=torch.long), torch.tensor([[False, True, False]])
-    plain = losses(Given(guesses), frozen, read_as(tokens, hidden), 0, 0.0)
-    weighed = losses(Given(guesses), frozen, Read(tokens, hidden, flagged), 0, 0.0)
-    one = losses(Given(guesses[:, 1:2]), frozen, read_as(tokens[:, :2], hidden[:, 1:3]), 0, 0.0)
+    plain = losses(Given(guesses), frozen, Read(tokens, hidden), none_of(tokens), 0.0)
+    weighed = losses(Given(guesses), frozen, Read(tokens, hidden), flagged, 0.0)
+    one = losses(Given(guesses[:, 1:2]), frozen, Read(tokens[:, :2], hidden[:, 1:3]), none_of(tokens[:, :2]), 0.0)
     assert weighed[0] == plain[0]
     assert weighed[1].item() == pytest.approx((3 * plain[1].item() + one[1].item()) / 4, rel=1e-5)
 
@@ -67,30 +75,103 @@ def test_redundant_rows_count_twice_among_the_logits_only():
 def test_every_feature_is_read_with_the_token_after_it():
     text, length, width = 3, 5, 2
     hidden = torch.arange(float((text + 1 + length - 1) * width)).view(1, -1, width)
-    head = Given(torch.zeros(1, text + length - 1, width))
-    losses(head, nn.Linear(width, 7), read_as(torch.tensor([[4, 5, 6, 3, 2]]), hidden), text, 0.0)
+    head, tokens = Given(torch.zeros(1, text + length - 1, width)), torch.tensor([[4, 5, 6, 3, 2]])
+    losses(head, nn.Linear(width, 7), Read(tokens, hidden), none_of(tokens), 0.0)
     assert head.tokens.tolist() == [[0, 0, 0, 4, 5, 6, 3]]
     assert torch.equal(head.features, hidden[:, :-1])
-    losses(head, nn.Linear(width, 7), read_as(torch.tensor([[4, 5, 6, 3, 2]]), hidden), text, 1.0)
+    losses(head, nn.Linear(width, 7), Read(tokens, hidden), none_of(tokens), 1.0)
     assert 0 < (head.features - hidden[:, :-1]).abs().max() <= 0.5, "the noise is not of its width"
 
 
-def test_training_brings_the_loss_down():
-    components = tiny.components(4)
-    target, head = components["transformer"], EagleHead.over(components["transformer"], ffn_dim=32)
+class Unrolled(nn.Module):
+    """An EAGLE-3 head that says what it is told to, and keeps what it was fed."""
+
+    def __init__(self, logits: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.logits = logits
+
+    def forward(self, tokens, taps, steps):
+        self.tokens, self.taps, self.steps = tokens, taps, steps
+        return self.logits
+
+
+TEXT, LENGTH, CODES = 3, 5, 7
+
+
+def unrolled_case(steps: int):
+    """A picture as read, the target's head, laws [T - 1, V] of all tokens but the first, guesses, and flags."""
+    torch.manual_seed(3)
+    frozen, rows = nn.Linear(2, CODES, bias=False), TEXT + LENGTH
+    read = Read(torch.tensor([[4, 5, 6, 3, 2]]), torch.randn(1, rows, 2), torch.randn(1, rows, 6).half())
+    laws = frozen(read.hidden[0, TEXT + 1 :]).softmax(-1).detach()
+    logits = [torch.randn(1, rows - 1, CODES) for _ in range(steps)]
+    return read, frozen, laws, logits, torch.tensor([[False, True, True, False]])
+
+
+def by_hand(laws, logits, weights) -> float:
+    """Row j of step s foretells token j + s + 1; the mean is over all rows of a step."""
+    total = 0.0
+    for step, guess in enumerate(logits):
+        for row in range(LENGTH - 1 - step):
+            law, log_guess = laws[row + step], guess[0, TEXT + row].log_softmax(-1)
+            total -= DECAY**step * float(weights[row + step] * (law * log_guess).sum()) / (LENGTH - 1)
+    return total
+
+
+def test_an_unrolled_guess_is_held_against_the_law_of_its_own_position():
+    read, frozen, laws, logits, flagged = unrolled_case(3)
+    head = Unrolled(logits)
+    found = unrolled_losses(head, frozen, read, none_of(read.tokens), 3)
+    assert found.item() == pytest.approx(by_hand(laws, logits, [1, 1, 1, 1]), rel=1e-5)
+    assert head.tokens.tolist() == [[0, 0, 0, 4, 5, 6, 3]] and head.steps == 3
+    assert torch.equal(head.taps, read.taps[:, :-1].float())
+    early = torch.cat([laws[:1], laws[:-1]])
+    assert found.item() != pytest.approx(by_hand(early, logits, [1, 1, 1, 1]), rel=1e-3), "a row off goes unseen"
+
+
+def test_redundant_states_count_twice_at_every_unrolled_step():
+    read, frozen, laws, logits, flagged = unrolled_case(2)
+    found = unrolled_losses(Unrolled(logits), frozen, read, flagged, 2)
+    weights = [2 / 3, 4 / 3, 4 / 3, 2 / 3]
+    assert found.item() == pytest.approx(by_hand(laws, logits, weights), rel=1e-5)
+    still = [by_hand(laws, logits[:1], weights) + by_hand(laws, logits, [1] * 4) - by_hand(laws, logits[:1], [1] * 4)]
+    assert found.item() != pytest.approx(still[0], rel=1e-3), "weights of the first step alone go unseen"
+
+
+@pytest.mark.parametrize("over", [EagleHead.over, Eagle3Head.over], ids=["EAGLE-1", "EAGLE-3"])
+@pytest.mark.parametrize("reach", [0, None])
+def test_training_brings_the_loss_down(over, reach):
+    target = three_layers()
     tokens = torch.randint(tiny.VOCAB, (4, 16), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         features = torch.randn(1, 4, 16, generator=torch.Generator().manual_seed(1)).expand(4, -1, -1)
-        hidden = target(features, torch.ones(4, 4, dtype=torch.bool), tokens).hidden
-    stepper = torch.optim.AdamW([weight for weight in head.parameters() if weight.requires_grad], lr=3e-3)
-    found = []
-    for _ in range(60):
-        loss = sum(losses(head, head.head, read_as(tokens, hidden.half()), head.text_rows, 0.0))
+        found = target(features, torch.ones(4, 4, dtype=torch.bool), tokens, tap_layers=(0, 1, 2))
+    read = Read(tokens, found.hidden.half(), found.taps.half())
+    head, frozen = over(target, ffn_dim=32), target.head.requires_grad_(False)
+    before = {name: weight.clone() for name, weight in head.named_parameters()}
+    steppers, told = optimizers(head, 0.3), []
+    for _ in range(40):
+        loss, facts = lesson(head, head, frozen, read, reach)
         loss.backward()
-        stepper.step()
-        stepper.zero_grad()
-        found.append(loss.item())
-    assert found[-1] < found[0] - 0.5
+        for stepper in steppers:
+            stepper.step()
+            stepper.zero_grad()
+        told.append(loss.item())
+    assert told[-1] < 0.9 * told[0]
+    assert (facts["flagged"] == 0) == (reach == 0)
+    still = {name for name, weight in head.named_parameters() if torch.equal(weight, before[name])}
+    assert still == {"token_embedding.weight"} | ({"head.weight"} if over == EagleHead.over else set())
+
+
+def three_layers() -> LlamaGenTransformer:
+    """A tiny target with a layer for each of EAGLE-3's taps."""
+    sizes = {**tiny.components(4)["transformer"].config, "num_layers": 3}
+    torch.manual_seed(0)
+    model = LlamaGenTransformer.from_config(sizes).eval()
+    for weight in model.parameters():
+        if weight.ndim == 2:
+            nn.init.normal_(weight, std=2 * weight.shape[1] ** -0.5)
+    return model
 
 
 class Echo:
@@ -127,14 +208,49 @@ def test_what_is_never_tried_counts_for_nothing():
     assert sum(found.entropy_share) == pytest.approx(1)
 
 
-def test_a_head_is_measured_along_pictures_at_guidance():
-    components = tiny.components(8)
-    parts = [components[name] for name in ("draft_model", "transformer", "text_encoder", "tokenizer")]
-    pictures = torch.randint(tiny.VOCAB, (2, 64), generator=torch.Generator().manual_seed(0))
-    found = measure(*parts, ["a panda", "a red cat"], pictures)
+@pytest.mark.parametrize("kind", ["eagle1", "eagle3"])
+def test_a_head_is_measured_along_pictures_at_guidance(kind):
+    components = tiny.components(4) | {"transformer": three_layers()}
+    target, pictures = components["transformer"], torch.randint(tiny.VOCAB, (2, 64))
+    side = LlamaGenTransformer.from_config({**target.config, "grid_size": 8}).eval()
+    side.load_state_dict(target.state_dict())
+    head = head_over(kind, side, None, None)
+    parts = [head.eval(), side, components["text_encoder"], components["tokenizer"]]
+    found = measure(*parts, ["a panda", "a red cat"], pictures, 3.0, Warp(top_k=9))
     assert len(found.alpha) == len(found.top1) == DEPTH and len(found.entropy_share) == len(BINS) + 1
     assert 1 < found.accepted_length < 1 + DEPTH and json.dumps(found.to_dict())
-    assert found == measure(*parts, ["a panda", "a red cat"], pictures)
+    assert found == measure(*parts, ["a panda", "a red cat"], pictures, 3.0, Warp(top_k=9))
+    assert found != measure(*parts, ["a panda", "a red cat"], pictures, 1.0, Warp()), "the sampling goes unheard"
+
+
+def test_heads_come_back_as_the_kind_they_are(tmp_path):
+    target = three_layers()
+    for kind, of in HEADS.items():
+        head_over(kind, target, None, None).save_pretrained(tmp_path / kind)
+        assert type(saved_head(tmp_path / kind)) is of
+    target.save_pretrained(tmp_path / "target")
+    assert "holds 'LlamaGenTransformer'" in tiny.refusal(saved_head, tmp_path / "target")
+    assert "must be the target's, 32, for an eagle3 head" in tiny.refusal(head_over, "eagle3", target, 64, None)
+
+
+def test_going_on_from_a_head_of_the_other_kind_is_refused(tmp_path):
+    head_over("eagle1", three_layers(), None, None).save_pretrained(tmp_path)
+    asked = argparse.Namespace(head="eagle3", resume=tmp_path)
+    assert tiny.refusal(started, asked, None) == (
+        "`--resume` must hold an Eagle3Head, as `--head eagle3` wants, got an EagleHead."
+    )
+    assert isinstance(started(argparse.Namespace(head="eagle1", resume=tmp_path), None), EagleHead)
+
+
+def test_a_published_head_says_its_kind_in_the_defaults():
+    target = three_layers()
+    assert drafting_with(head_over("eagle1", target, None, None)) == DEFAULTS
+    told = drafting_with(head_over("eagle3", target, None, None))
+    drafting = {name for name in pipelines.METHODS if getattr(pipelines, name).needs_draft_model}
+    assert {name for name, group in told.items() if group.get("head") == "eagle3"} == drafting
+    for name in drafting:
+        settings = getattr(pipelines, name).Settings().revise(told[name], owner=name)
+        assert settings.head == "eagle3" and told[name].items() >= DEFAULTS.get(name, {}).items()
 
 
 def test_features_of_training_are_those_of_decoding():

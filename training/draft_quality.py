@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
-from pipelines.models.eagle import EagleHead, EagleRun
+from pipelines.models.eagle import EagleRun
 from pipelines.models.llamagen import LlamaGenTransformer
 from pipelines.models.llamagen_family import LlamaGen
 from pipelines.primitives.chance import Chance
 from pipelines.primitives.distributions import Warp
 from pipelines.primitives.layout import Layout
 from pipelines.primitives.tree import EMPTY, chain
+from training.draft_heads import Head, run_of
 
 
 DEPTH = 5  # guesses of a chain
 STRIDE = 8  # tokens between two chains
 BINS = (0.5, 1.0, 2.0, 3.0, 4.0)  # nats of entropy of the target's law
-GUIDANCE = 3.0
 
 
 @dataclass(frozen=True)
@@ -45,28 +45,32 @@ class Quality:
 
 @torch.no_grad()
 def measure(
-    head: EagleHead,
+    head: Head,
     transformer: LlamaGenTransformer,
     text_encoder: T5EncoderModel,
     text: PreTrainedTokenizerFast,
     captions: list[str],
     pictures: Tensor,
+    guidance_scale: float,
+    warp: Warp,
 ) -> Quality:
-    """Draft along pictures, [B, T] tokens, of given captions, at the default sampling."""
+    """Draft along pictures, [B, T] tokens, of given captions."""
     family = LlamaGen(transformer, None, text_encoder, text)
     layout = Layout(transformer.config.grid_size, transformer.config.grid_size)
     found = []
     for seed, (caption, picture) in enumerate(zip(captions, pictures.tolist())):
         chance = Chance(torch.Generator().manual_seed(seed))
-        session = family.open(family.condition(caption, None), GUIDANCE, Warp(), layout)
+        session = family.open(family.condition(caption, None), guidance_scale, warp, layout)
+        run = run_of(head, session)
         session.score(EMPTY)
         session.commit(EMPTY, [], picture[0])
-        run, features = EagleRun(head, session), session.prefix_hidden
+        features = session.prefix_taps if session.keep_taps else session.prefix_hidden
         tokens = [0] * head.text_rows + picture[:1]
         for first in range(1, layout.length - DEPTH - STRIDE, STRIDE):
             found.append(along_chain(run, session, run.extend(tokens, features), chance))
             true = chain(picture[first : first + STRIDE - 1], torch.zeros(STRIDE - 1, head.config.vocab_size))
-            features, tokens = session.score(true).hidden, picture[first : first + STRIDE]
+            scores, tokens = session.score(true), picture[first : first + STRIDE]
+            features = scores.taps if session.keep_taps else scores.hidden
             session.commit(true, list(range(STRIDE - 1)), tokens[-1])
     return summed(torch.stack(found))
 

@@ -5,7 +5,6 @@ at its own default sampling, for captions of random scenes.
 """
 
 import argparse
-import json
 
 import numpy as np
 import torch
@@ -21,9 +20,7 @@ from pipelines.primitives.distributions import Warp
 from pipelines.primitives.layout import Layout
 from pipelines.primitives.tree import EMPTY
 from training import command, positive_int, saved_model, scenes
-
-
-DEFAULTS = "method_defaults.json"
+from training.sampling import default_sampling
 
 
 @torch.no_grad()
@@ -49,9 +46,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
-    device, defaults = Accelerator().device, args.model / DEFAULTS
-    sampling = json.loads(defaults.read_text()).get("sampling", {}) if defaults.exists() else {}
-    guidance_scale = sampling.pop("guidance_scale", 1.0)
+    device = Accelerator().device
     family = LlamaGen(
         LlamaGenTransformer.from_pretrained(args.model / "transformer").float().eval().to(device),
         None,
@@ -60,7 +55,7 @@ def main() -> None:
     )
     rng = np.random.default_rng(args.seed)
     prompts = [scenes.caption(scenes.sample(rng), rng) for _ in range(args.pictures)]
-    write_mean(args.model, feature_mean(family, prompts, guidance_scale, Warp(**sampling), args.seed))
+    write_mean(args.model, feature_mean(family, prompts, *default_sampling(args.model), args.seed))
     print(f"mean of {args.pictures} pictures saved in {args.model / FILE}")
 
 

@@ -19,7 +19,7 @@ SAVE_SECONDS = 300
 class TimedLoop:
     """`while loop.goes_on():` backward, then `loop.step()`. Processes work alone and average their weights: local SGD.
 
-    decay_from: share of the time before the rate falls, in a line to 0.
+    decay_from: share of the time before the rate falls, in a line to 0. steps: to make, however long they take.
     """
 
     def __init__(
@@ -29,8 +29,10 @@ class TimedLoop:
         steppers: Sequence[Optimizer],
         minutes: float,
         decay_from: float,
+        steps: int | None = None,
     ) -> None:
         self.accelerator, self.steppers, self.minutes, self.decay_from = accelerator, steppers, minutes, decay_from
+        self.steps = steps
         self.rates = [[group["lr"] for group in stepper.param_groups] for stepper in steppers]
         self.local = LocalSGD(accelerator, model, local_sgd_steps=AVERAGE_EVERY, enabled=accelerator.num_processes > 1)
         self.start = self.saved = time.monotonic()
@@ -63,7 +65,9 @@ class TimedLoop:
             stepper.zero_grad()
         self.local.step()
         self.count += 1
-        if self._is_averaged:
+        if self.steps:
+            self.done = self.count / self.steps
+        elif self._is_averaged:
             # Where the weights are equal, all processes must agree on how much time is left.
             elapsed = (time.monotonic() - self.start) / (60 * self.minutes)
             elapsed = torch.tensor(elapsed, device=self.accelerator.device)

@@ -125,13 +125,15 @@ class UnrolledAttention(FullAttention):
     def __call__(self, layer: int, qkv: Tensor) -> Tensor:
         rows, head_dim = self.cos.shape[0], self.cos.shape[2]
         q, k, v = qkv.view(-1, rows, 3, qkv.shape[-1] // (3 * head_dim), head_dim).unbind(2)
+        query = self._turn(q) * head_dim**-0.5
         self.keys.append(self._turn(k))
         self.values.append(v.transpose(1, 2))
-        own = torch.eye(rows, dtype=q.dtype, device=q.device).log().expand(len(self.bias), 1, -1, -1)
-        bias = torch.cat([self.bias, *[own] * (len(self.keys) - 1)], -1)
-        query, keys, values = self._turn(q), torch.cat(self.keys, 2), torch.cat(self.values, 2)
         self.cos, self.sin = (F.pad(turn[1:], (0, 0, 0, 0, 0, 1)) for turn in (self.cos, self.sin))
-        mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias)
+        scores = [query @ self.keys[0].mT + self.bias, *((query * own).sum(-1, True) for own in self.keys[1:])]
+        shares = torch.cat(scores, -1).softmax(-1)
+        mixed = shares[..., :rows] @ self.values[0]
+        for share, own in zip(shares[..., rows:].split(1, -1), self.values[1:]):
+            mixed = mixed + share * own
         return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
