@@ -27,7 +27,7 @@ from training.train_drafter import DECAY_FROM, optimizers, report
 
 
 LEDGER = "heads.jsonl"
-CAPTIONS = 12  # to measure on
+CAPTIONS = 8  # to measure on
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--model", type=saved_model, default="assets/emoji-scenes", help="folder of the target")
     parser.add_argument("--tokenizer", type=saved_folder, default="assets/emoji-scenes/vqvae")
     parser.add_argument("--seeds", type=positive_int, default=3)
-    parser.add_argument("--steps", type=positive_int, default=256)
+    parser.add_argument("--steps", type=positive_int, default=144)
     parser.add_argument("--batch", type=positive_int, default=2, help="pictures a step")
     parser.add_argument("--out", type=new_folder, default=scenes.CACHE / "drafters")
     return parser.parse_args()

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 
 AVERAGE_EVERY = 16  # steps between two averages of the processes' weights
-WARM_UP = 60  # steps over which the rate rises
+WARM_UP = 60  # steps over which the rate rises; an eighth of all where they are few
 SAVE_SECONDS = 300
 
 
@@ -32,7 +32,7 @@ class TimedLoop:
         steps: int | None = None,
     ) -> None:
         self.accelerator, self.steppers, self.minutes, self.decay_from = accelerator, steppers, minutes, decay_from
-        self.steps = steps
+        self.steps, self.warm_up = steps, max(1, min(WARM_UP, steps // 8)) if steps else WARM_UP
         self.rates = [[group["lr"] for group in stepper.param_groups] for stepper in steppers]
         self.local = LocalSGD(accelerator, model, local_sgd_steps=AVERAGE_EVERY, enabled=accelerator.num_processes > 1)
         self.start = self.saved = time.monotonic()
@@ -52,7 +52,7 @@ class TimedLoop:
 
     def goes_on(self) -> bool:
         """Whether there is time for a step; sets its rate."""
-        share = max(0.0, min(1.0, (self.count + 1) / WARM_UP, (1 - self.done) / (1 - self.decay_from)))
+        share = max(0.0, min(1.0, (self.count + 1) / self.warm_up, (1 - self.done) / (1 - self.decay_from)))
         for stepper, rates in zip(self.steppers, self.rates):
             for group, rate in zip(stepper.param_groups, rates):
                 group["lr"] = rate * share
