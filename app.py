@@ -23,6 +23,7 @@ from pipelines.contest import Ask, Contest, Line
 from pipelines.menu import open_menu, read_json
 from pipelines.models.codebook import previews
 from pipelines.models.llamagen_family import native_dtype
+from pipelines.primitives.tree import STATIC_TREES
 from pipelines.request import SEEDS
 from pipelines.settings import SAMPLING, Knob
 from visualize import events, grid
@@ -38,7 +39,7 @@ ASSETS = Path(__file__).parent / "assets"
 EMBEDDED = ASSETS / "emoji-scenes"
 # One script, in this order.
 STAGE = ("run.js", "canvas.js", "words.js", "omega.js", "rules.js", "stage.js", "readings.js", "tabs.js", "square.js")
-STAGE += ("whatif.js", "cascade.js", "leaf.js", "tree.js", "hands.js")
+STAGE += ("whatif.js", "cooling.js", "cascade.js", "leaf.js", "tree.js", "hands.js")
 METHOD = "SJDPipeline"  # chosen when the page opens
 
 STATE_SECONDS = 3600  # how long a run can be saved after its visitor was last seen
@@ -168,6 +169,10 @@ def method_knobs(methods: dict[str, list[Knob]]) -> tuple[list[gr.Column], list[
         with gr.Column(visible=name == METHOD, elem_id=f"knobs-{name}") as column:
             gr.Markdown(getattr(pipelines, name).__doc__.split("\n")[0])
             controls += [control(name, knob) for knob in knobs[:FIRST_KNOBS]]
+            if name == "CoolSDPipeline":
+                heights = {str(nodes): tree.height for nodes, tree in STATIC_TREES.items()}
+                curve = asset("omega.js") + asset("curve.js")
+                gr.HTML(elem_id="omega", html_template='<div class="omega"></div>', js_on_load=curve, heights=heights)
             with gr.Accordion("More of this method", open=False, visible=len(knobs) > FIRST_KNOBS):
                 controls += [control(name, knob) for knob in knobs[FIRST_KNOBS:]]
         columns.append(column)

@@ -40,9 +40,10 @@ const page = (() => {
 
   const showKnobs = (methods, chosen) => methods.map((name) => set("visible", name === chosen));
 
-  // The stage hears of every control's value.
+  // The stage hears of every control's value; who comes later reads it in `known`.
   function turn(names, ...values) {
     const detail = Object.fromEntries(names.map((name, index) => [name, values[index]]));
+    page.known = detail;
     document.dispatchEvent(new CustomEvent("knobs", { detail }));
   }
 

@@ -32,13 +32,22 @@ function isLawMoved(rule, own, guess) {
   return rule.residual !== "gstar" && lenders(rule, guess) !== lenders(own, guess);
 }
 
-// The guesses that were judged, in that order.
-const tried = ({ guesses }) => guesses.filter((guess) => guess.judged).sort((a, b) => a.depth - b.depth || a.node - b.node);
-const isChain = ({ guesses }) => guesses.every((guess, index) => !index || guess.depth > guesses[index - 1].depth);
+// Of a round: the guesses that were judged, in that order; whether they are a chain; and those that an expectation
+// counts. Sorted once, for a knob that moves asks of every round.
+const walks = new WeakMap();
+function walk(round) {
+  const known = walks.get(round);
+  if (known?.guesses === round.guesses.length) return known;
+  const tried = round.guesses.filter((guess) => guess.judged).sort((a, b) => a.depth - b.depth || a.node - b.node);
+  const isChain = round.guesses.every((guess, index) => !index || guess.depth > round.guesses[index - 1].depth);
+  const told = { guesses: round.guesses.length, tried, isChain, counted: isChain ? round.guesses : tried };
+  walks.set(round, told);
+  return told;
+}
 
 // The first guess of a round that the rule decides otherwise; none where the law it is judged by is not known.
 function firstChange(round, rule, own) {
-  for (const guess of tried(round)) {
+  for (const guess of walk(round).tried) {
     const [was, is] = [own, rule].map((one) => guess.dice < chanceUnder(one, guess));
     if (was !== is) return guess;
     if (!is && isLawMoved(rule, own, guess)) return undefined;
@@ -50,23 +59,26 @@ function firstChange(round, rule, own) {
 // of a tree only levels with judged guesses are counted.
 function expectedKept(round, rule) {
   let [reach, kept, missed, depth] = [1, 0, 1, 1];
-  for (const guess of isChain(round) ? round.guesses : tried(round)) {
+  for (const guess of walk(round).counted) {
     if (guess.depth > depth) [reach, kept, missed, depth] = [reach * (1 - missed), kept + reach * (1 - missed), 1, guess.depth];
     missed *= 1 - chanceUnder(rule, guess);
   }
   return kept + reach * (1 - missed);
 }
 
+// Tokens that a pass of a lane brings by expectation, over all but its first.
+function expectedLength({ rounds }, rule) {
+  return 1 + rounds.reduce((kept, round) => kept + (round.guesses.length && expectedKept(round, rule)), 0) / (rounds.length - 1);
+}
+
 // own: the rule of the run. length: tokens a pass by expectation; infidelity: what the tests gave beyond the exact rule,
 // per token; changed: rounds that would end differently, each with its guess; open: guesses whose chance is at least
 // what it is taken for.
 function suppose(lane, rule, own) {
-  const told = { length: NaN, infidelity: 0, rounds: 0, changed: [], open: 0 };
-  let kept = 0;
+  const told = { length: expectedLength(lane, rule), infidelity: 0, rounds: 0, changed: [], open: 0 };
   for (const round of lane.rounds) {
     if (!round.guesses.length) continue;
     told.rounds++;
-    kept += expectedKept(round, rule);
     const guess = firstChange(round, rule, own);
     if (guess) told.changed.push({ round, guess });
     for (const guess of round.guesses) {
@@ -74,19 +86,17 @@ function suppose(lane, rule, own) {
       told.open += isOpenEnded(rule, guess);
     }
   }
-  told.length = 1 + kept / (lane.rounds.length - 1);
   told.infidelity /= lane.squares.length;
   return told;
 }
 
 // The uniform ω under which a lane's passes bring as many tokens as under a rule.
 function uniformLike(lane, rule, depth) {
-  const { length } = suppose(lane, rule, rule);
+  const length = expectedLength(lane, rule);
   let [low, high] = [0, Math.max(1, ...rule.schedule)];
-  for (let turn = 0; turn < 30; turn++) {
+  for (let turn = 0; turn < 14; turn++) {
     const middle = (low + high) / 2;
-    const schedule = Array(depth).fill(middle);
-    if (suppose(lane, { schedule }, { schedule }).length < length) low = middle;
+    if (expectedLength(lane, { schedule: Array(depth).fill(middle) }) < length) low = middle;
     else high = middle;
   }
   return (low + high) / 2;

@@ -23,7 +23,7 @@ function examine(lane) {
   const { method = "", settings = {} } = run.about.lanes?.[run.lanes.indexOf(lane)] ?? {};
   const guesses = lane.rounds.flatMap((round) => round.guesses);
   const depth = Math.max(1, ...guesses.map((guess) => guess.depth));
-  const chained = lane.rounds.every(isChain);
+  const chained = lane.rounds.every((round) => walk(round).isChain);
   const told = { method, settings, real: method, chained, depth };
   const take = (names) => Object.fromEntries(names.map((name) => [name, settings[name]]));
   if (method === "CoolSDPipeline") {

@@ -1,13 +1,16 @@
 """What a person can choose from over one model: methods and their knobs."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pipelines
 from pipelines.contest import Ask
+from pipelines.pipeline_speculative import DraftSettings
 from pipelines.settings import SAMPLING, Knob, Sampling, read_defaults
+
+DRAFTING = {field.name for field in fields(DraftSettings)}  # what all drafting methods share comes after their own
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ def open_menu(folder: Path, vocabulary: int) -> Menu:
     drafts = (folder / "draft_model").is_dir()
 
     def knobs(owner: str, settings: Any) -> list[Knob]:
-        return list(settings().revise(defaults.get(owner, {}), owner, vocabulary).knobs(vocabulary).values())
+        found = settings().revise(defaults.get(owner, {}), owner, vocabulary).knobs(vocabulary).values()
+        return sorted(found, key=lambda knob: knob.name in DRAFTING)
 
     fit = {name: kind.Settings for name, kind in kinds.items() if drafts or not kind.needs_draft_model}
     return Menu(knobs(SAMPLING, Sampling), {name: knobs(name, settings) for name, settings in fit.items()})
