@@ -14,6 +14,7 @@ function cividis(share) {
 }
 
 const MARKS = { r: "M3 3 13 13M13 3 3 13", x: "M8 2V14M2 8H14", l: "M2 9.5C5 4.5 7 5.5 8 8S11 11.5 14 6.5" };
+Object.assign(MARKS, { I: "M8 2V14", C: "M12 4A5.5 5.5 0 1 0 12 12", B: "M4 2V14M14 4A5.5 5.5 0 1 0 14 12" });
 MARKS.c = "M8 2A6 6 0 0 0 8 14A6 6 0 0 0 8 2"; // in 16 x 16
 
 // A canvas over a grid of squares. paint(pen, square, box, board) draws one.

@@ -1,7 +1,8 @@
 // CASCADE's tests of a round under other thresholds and another budget, the dice as they fell; the same in Python is
-// visualize/cascade_whatif.py, which says what can be told. Knows nothing of the page.
+// visualize/cascade_whatif.py, which says what can be told.
 
 const PARENT = -2; // as a lender
+const isKept = (guess) => guess.judged && guess.dice < guess.chance;
 
 // Which cosines a round tells of: each node with its parent, then any two of a level, the earlier first.
 function cosinePairs(guesses) {
@@ -79,14 +80,16 @@ function cascadeChange(round, before, after) {
   return -1;
 }
 
-// Who lent for a kept guess of a lane: "strict" where nobody had to, "I", "C" or "both"; undefined for other squares.
-// own: the lane's settings.
-function lentBy(lane, square, own) {
-  const { fate, round } = lane.squares[square] || {};
-  if (fate === "k") return "strict";
-  if (fate !== "l" || !isCompared(round)) return undefined;
-  const kept = cascadeTests(round, own).find(({ guess }) => guess.square === square && guess.dice < guess.chance);
-  const used = kept?.loans.filter((loan) => loan.used > 0) || [];
+const settingsOf = (lane) => run.about.lanes?.[run.lanes.indexOf(lane)]?.settings || {};
+
+// Who lent for a kept guess: "k" where nobody had to, "I" guesses of its level, "C" its parent, "B" both; undefined for
+// other squares.
+function lentBy(lane, square) {
+  const { fate, round } = lane.squares[square];
+  if (!isCompared(round) || !"kl".includes(fate)) return undefined;
+  if (fate === "k") return "k";
+  const kept = cascadeTests(round, settingsOf(lane)).find(({ guess }) => guess.square === square && isKept(guess));
+  const used = (kept?.loans ?? []).filter((loan) => loan.used > 0);
   const [level, parent] = [used.some(({ lender }) => lender >= 0), used.some(({ lender }) => lender === PARENT)];
-  return level && parent ? "both" : level ? "I" : parent ? "C" : "strict";
+  return level && parent ? "B" : level ? "I" : parent ? "C" : undefined;
 }

@@ -1,10 +1,11 @@
 // What the map tells of each square, its legend, and the list to choose from.
 
 const FATES = { k: "#004488", x: "#66ccee", l: "#ddaa33", r: "#bb5566" };
+const LENDERS = { k: "#004488", I: "#aa3377", C: "#228833", B: "#ddaa33" };
 const scale = (share) => (share === undefined || isNaN(share) ? undefined : cividis(share));
 
-// name: in the list; title, says: what one sees; ends: of the colour scale, where there is one; fates: in the legend;
-// shade(lane, square): a colour, undefined where there is nothing to tell.
+// name: in the list; title, says: what one sees; ends: of the colour scale, where there is one; fates: in the legend,
+// with their colours; shade(lane, square): a colour, undefined where there is nothing to tell; mark: other than the fate.
 const READINGS = {
   chance: {
     name: "chance",
@@ -27,7 +28,17 @@ const READINGS = {
     title: "Who decided?",
     says: "How the square got its token.",
     fates: "krxld",
+    colours: FATES,
     shade: (lane, square) => FATES[lane.squares[square].fate],
+  },
+  lender: {
+    name: "who lent",
+    title: "Who lent?",
+    says: "Whose probability kept a guess that the exact rule had refused.",
+    fates: "kICBrxd",
+    colours: LENDERS,
+    shade: (lane, square) => LENDERS[lentBy(lane, square)],
+    mark: lentBy,
   },
   entropy: {
     name: "entropy",
@@ -46,7 +57,10 @@ let reading = READINGS.chance;
 let supposed; // chance of a guess under another rule, none where the map shows what was
 let flipped = new Set(); // squares that would end differently
 
-const look = (lane, square) => [reading.shade(lane, square), MARKS[flipped.has(square) ? "c" : lane.squares[square].fate]];
+function look(lane, square) {
+  const mark = flipped.has(square) ? "c" : (reading.mark?.(lane, square) ?? lane.squares[square].fate);
+  return [reading.shade(lane, square), MARKS[mark]];
+}
 
 // Writes the legend anew, and what changed on the map.
 function renewMap() {
@@ -58,7 +72,7 @@ function renewMap() {
   for (const item of find(".legend ul").children) {
     const { fate } = item.dataset;
     item.hidden = fate === "c" ? !flipped.size : !reading.fates.includes(fate);
-    item.firstChild.style.background = (reading === READINGS.fate && FATES[fate]) || "";
+    item.firstChild.style.background = reading.colours?.[fate] ?? "";
   }
   map?.renew();
 }
@@ -73,6 +87,7 @@ function supposeOnMap(other, squares = []) {
 
 const WORDS = { d: "no guess tried", k: "guess kept", r: "redrawn after a refusal", x: "extra: all guesses kept" };
 WORDS.l = "kept by the loosened rule only";
+Object.assign(WORDS, { I: "I: alike guesses of the level lent", C: "C: its parent lent", B: "both lent" });
 WORDS.c = "would end differently";
 for (const [fate, words] of Object.entries(WORDS)) {
   const item = document.createElement("li");

@@ -1,13 +1,11 @@
 // The guesses of one pass as a tree: a column a square, a node a token. Tap a node for its numbers. For CASCADE also who
 // may stand in for whom, what moves to a guess, and what other thresholds would have done with the same dice.
 
-const CELL = { width: 58, height: 46, head: 24 }; // pixels of a node's place, and of the heads above the columns
+const CELL = { width: 58, height: 46, head: 24, margin: 16 }; // pixels: a node's place, heads above, arcs at the right
 const TERMS = { tau_level: "Alike in a level, τ", tau_parent: "Alike across levels, τ", delta: "Budget, δ" };
 const grown = { lane: null, round: null, node: -1, key: "", moved: {} }; // what the panel shows, and which terms are moved
 
 const make = (tag, name = "", text = "") => Object.assign(document.createElement(tag), { className: name, textContent: text });
-const settingsOf = (lane) => run.about.lanes?.[run.lanes.indexOf(lane)]?.settings || {};
-const isKept = (guess) => guess.judged && guess.dice < guess.chance;
 
 // Whether two guesses of a round are for one square.
 function isTree({ guesses }) {
@@ -129,7 +127,7 @@ function drawTree(box, round, tests, terms) {
   const y = (node) => CELL.head + places.get(node)[1] * CELL.height + CELL.height / 2;
   const rows = 1 + Math.max(...[...places.values()].map(([, row]) => row));
   const columns = 1 + Math.max(...guesses.map(({ depth }) => depth));
-  const [width, height] = [columns * CELL.width, CELL.head + rows * CELL.height];
+  const [width, height] = [columns * CELL.width + CELL.margin, CELL.head + rows * CELL.height];
   const trunk = make("div", "trunk");
   Object.assign(trunk.style, { width: `${width}px`, height: `${height}px` });
   const lines = guesses.flatMap((guess) => {
@@ -141,13 +139,14 @@ function drawTree(box, round, tests, terms) {
   });
   const arcs = tests ? alikePairs(round, terms).map(([a, b]) => {
     const bend = 16 + Math.min(14, Math.abs(y(a) - y(b)) / 8);
-    const isMine = [a, b].includes(grown.node);
     const at = [x(a) + 20, x(b) + 20];
-    const letter = isMine ? `<text x="${at[0] + 0.72 * bend - 3}" y="${(y(a) + y(b)) / 2 + 4}">I</text>` : "";
-    return `<path class="alike${isMine ? " mine" : ""}" d="M${at[0]} ${y(a)}C${at[0] + bend} ${y(a)} ${at[1] + bend} ${y(b)} ${at[1]} ${y(b)}"/>${letter}`;
+    const curve = `M${at[0]} ${y(a)}C${at[0] + bend} ${y(a)} ${at[1] + bend} ${y(b)} ${at[1]} ${y(b)}`;
+    if (![a, b].includes(grown.node)) return `<path class="alike" d="${curve}"/>`;
+    const side = Math.sign(y(a === grown.node ? b : a) - y(grown.node));
+    return `<path class="alike mine" d="${curve}"/><text x="${x(grown.node) + 31}" y="${y(grown.node) + 5 + 14 * side}">I</text>`;
   }) : [];
   const doubles = tests ? guesses.filter((guess) => converges(round, guess, terms) && guess.node === grown.node).map((guess) =>
-    `<text class="c" x="${(x(guess.parent) + x(guess.node)) / 2 - 4}" y="${(y(guess.parent) + y(guess.node)) / 2 - 6}">C</text>`) : [];
+    `<text class="c" x="${x(guess.node) - 30}" y="${y(guess.node) - 7}">C</text>`) : [];
   trunk.innerHTML = `<svg viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" aria-hidden="true">${[...lines, ...arcs, ...doubles].join("")}</svg>`;
   for (let depth = 0; depth < columns; depth++) {
     const head = make("span", "head", depth ? `${round.start + depth}` : "token");
@@ -207,4 +206,7 @@ function treeKey(tests) {
   return key;
 }
 
-addPanel("tree", "Tree", () => hasTrees(lead()), showTree);
+addPanel("tree", "Tree", () => {
+  write(find('.reading [value="lender"]'), "hidden", !lead().rounds.some(isCompared));
+  return hasTrees(lead());
+}, showTree);

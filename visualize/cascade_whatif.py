@@ -37,8 +37,8 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Test:
-    """A guess anew. strict: its chance by the exact rule. loans: lender, offered, used, in the order of spending."""
+class Again:
+    """A guess judged anew. strict: its chance by the exact rule. loans: lender, offered, used, as they are spent."""
 
     node: int
     strict: float
@@ -93,7 +93,7 @@ def told(step: Step) -> Round:
     )
 
 
-def tests(of: Round, settings: Mapping[str, Any]) -> list[Test]:
+def judge_again(of: Round, settings: Mapping[str, Any]) -> list[Again]:
     """Every judged guess under `settings` of CascadePipeline, temperature among them."""
     depth = depths(of.parents)
     cosines = {pair: value for pair, value in zip(pairs(of.parents), of.alike.tolist())}
@@ -117,7 +117,7 @@ def tests(of: Round, settings: Mapping[str, Any]) -> list[Test]:
             chance = float(chance == 1 or (settings["budget"] == "test" and chance > 0.5))
         chance = 1.0 if strict == 1 else chance
         lent += max(0.0, chance - strict)
-        found.append(Test(node, strict, chance, loans))
+        found.append(Again(node, strict, chance, loans))
     return found
 
 
@@ -127,7 +127,7 @@ def first_change(of: Round, before: Mapping[str, Any], after: Mapping[str, Any])
     before: settings of the run. Where its refusals hand on what the rule left over (`residual` "gstar"), nothing can
     be told past a refusal of another chance.
     """
-    for index, (old, new) in enumerate(zip(tests(of, before), tests(of, after))):
+    for index, (old, new) in enumerate(zip(judge_again(of, before), judge_again(of, after))):
         dice = of.dice[old.node]
         if (dice < old.chance) != (dice < new.chance):
             return index
