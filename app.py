@@ -3,7 +3,7 @@
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from visualize.lessons import verdicts
 from visualize.notes import offer
 from visualize.parcel import Shelf
 from visualize.recorded import open_recordings
-from visualize.studio import Message, Studio
+from visualize.studio import Studio
 from visualize.style import byte_vectors, hex_colours
 
 
@@ -39,9 +39,10 @@ ASSETS = Path(__file__).parent / "assets"
 EMBEDDED = ASSETS / "emoji-scenes"
 # One script, in this order.
 STAGE = ("run.js", "canvas.js", "words.js", "omega.js", "rules.js", "stage.js", "readings.js", "tabs.js", "square.js")
-STAGE += ("whatif.js", "cooling.js", "cascade.js", "leaf.js", "tree.js", "hands.js")
+STAGE += ("whatif.js", "cooling.js", "cascade.js", "leaf.js", "tree.js", "numbers.js", "hands.js")
 METHOD = "SJDPipeline"  # chosen when the page opens
 
+REPEATS = 5  # seeds of a comparison that is more than one run
 STATE_SECONDS = 3600  # how long a run can be saved after its visitor was last seen
 FIRST_KNOBS = 3  # of a method; the others are folded away
 CARRIED = ("prompt", "seed", "opponent", "method")  # by every link; knobs only where they are changed
@@ -64,7 +65,7 @@ def looks(components: "Future[dict[str, Any]]") -> tuple[str, str, str]:
     return hex_colours(colours), grid.sheet_url(thumbnails), byte_vectors(model.codebook().float().cpu().numpy())
 
 
-def told(parts: Message) -> tuple[Any, ...]:
+def told(parts: Iterable[Any]) -> tuple[Any, ...]:
     """A message for gradio, which keeps what stands where a part is skipped."""
     return tuple(gr.skip() if part is None else part for part in parts)
 
@@ -194,6 +195,9 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
     def draw(*chosen: Any) -> Iterator[tuple[Any, ...]]:
         yield from map(told, studio.draw(partial(menu.ask, *chosen)))
 
+    def repeat(*chosen: Any) -> Iterator[tuple[Any, ...]]:
+        yield from map(told, studio.repeat(lambda: menu.ask(*chosen).apart(REPEATS)))
+
     def finish(run: Any, notice: str) -> tuple[Any, ...]:
         return told(studio.finish(run, notice)[:3])
 
@@ -211,11 +215,13 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
                 with gr.Row(elem_id="buttons"):
                     go = gr.Button("Start", variant="primary", elem_id="go")
                     stop = gr.Button("Stop", interactive=False, elem_id="stop")
+                    five = gr.Button("Five seeds", visible="hidden", elem_id="five")  # the stage presses it
                 notice = gr.HTML("", elem_id="notice")
             with gr.Column(elem_id="board"):
                 with board(config["grid_size"], recordings.race()) as stage:
                     pixels, palette = wire("pixels", recordings.pixels()), wire("palette", recordings.palette)
                     codes, codebook = wire("codes", ""), wire("codebook", "")
+                    numbers = wire("numbers", "")
             with gr.Column(elem_id="tune"):
                 gr.Examples([[example] for example in scenes["examples"]], [prompt], label="Examples")
                 with gr.Row(elem_id="seeds"):
@@ -243,7 +249,10 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
         answers = [card.answer for card in cards]
         end.then(None, stage, [go, stop, *answers], js=script("end", [verdicts(each) for each in lessons]), **quiet)
         end.then(shelf.listing, shown, code, queue=False, **quiet)
-        stop.click(None, None, None, cancels=run, queue=False, **quiet)
+        five.click(None, stage, [go, stop, notice], js=script("start"), queue=False, **quiet)
+        fives = five.click(repeat, inputs, [numbers, notice], **quiet)
+        fives.then(None, stage, [go, stop, *answers], js=script("end", [{} for _ in lessons]), **quiet)
+        stop.click(None, None, None, cancels=[run, fives], queue=False, **quiet)
         dice.click(None, None, seed, js=script("newSeed"), queue=False, **quiet)
         method.change(None, method, groups, js=script("showKnobs", list(menu.methods)), queue=False, **quiet)
         save.click(partial(shelf.pack, work=studio.work), shown, packed, **quiet).then(

@@ -16,8 +16,8 @@ function takeLine(run, line) {
   if (!lane) return run;
   const round = lane.rounds.at(-1);
   if (kind === "R") {
-    const [number, start, ms, passes] = cells.slice(2).map(Number);
-    lane.rounds.push({ number, start, ms, passes, guesses: [], notes: {}, end: lane.squares.length });
+    const [number, start, ms, passes, draft, target] = cells.slice(2).map(Number);
+    lane.rounds.push({ number, start, ms, passes, draft, target, guesses: [], notes: {}, end: lane.squares.length });
   }
   if (kind === "N") {
     const [node, parent, token, p, q] = cells.slice(3, 8).map(Number);

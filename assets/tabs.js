@@ -9,7 +9,7 @@ let knobs = {}; // what the controls of the page say, by "Method-knob", or by th
 function addPanel(id, title, fits, show) {
   const tab = document.createElement("button");
   const box = find(`.panel[data-panel="${id}"]`) || document.createElement("div");
-  Object.assign(tab, { type: "button", textContent: title, id: `tab-${id}`, role: "tab" });
+  Object.assign(tab, { type: "button", className: "tab", textContent: title, id: `tab-${id}`, role: "tab" });
   Object.assign(box, { id: `panel-${id}`, role: "tabpanel", className: "panel" });
   box.dataset.panel = id;
   tab.setAttribute("aria-controls", box.id);

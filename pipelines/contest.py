@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from reprlib import repr as shown
 from typing import Any
 
@@ -39,6 +39,11 @@ class Ask:
                 raise ValueError(f"`method` must be one of {', '.join(pipelines.METHODS)}, got {shown(method)}.")
             if not isinstance(settings, dict):
                 raise ValueError(f"`settings` must name settings and their values, got {shown(settings)}.")
+
+    def apart(self, seeds: int) -> "list[Ask]":
+        """One ask a picture: all lanes with this seed, then with the next, so many seeds."""
+        numbers = [(self.seed + offset) % SEEDS for offset in range(seeds)]
+        return [replace(self, seed=seed, lanes=[lane]) for seed in numbers for lane in self.lanes]
 
 
 class Contest(Iterator[tuple[int, Step]]):

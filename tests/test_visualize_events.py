@@ -131,7 +131,7 @@ def test_every_guess_is_told_with_its_numbers():
         "N,0,1,1,0,8,0.01235,0.5,0.02469,0.3333",
         "N,0,1,2,1,9,3e-9,0.25,,",
     ]
-    assert lines(log, "R")[1] == "R,0,1,1,20.00,2"
+    assert lines(log, "R")[1] == "R,0,1,1,20.00,2,1.00,8.00"
 
 
 def test_every_square_names_the_law_that_it_came_from():

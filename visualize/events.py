@@ -4,7 +4,9 @@ One event a line, its kind first; a reader passes over kinds that it does not kn
 
     H,rows,cols,lane,...                 the board, and the names of the pictures drawn side by side on it
     I,{"prompt": ..., "lanes": [...]}    what the run was asked for, as JSON; `lanes`: method and settings of each
-    R,lane,round,start,ms,passes         a round of a lane: squares before it, the lane's own clock, passes so far
+    R,lane,round,start,ms,passes,draft,target
+                                         a round of a lane: squares before it, the lane's own clock, passes so far;
+                                         of this round the milliseconds of drafting and of the target
     N,lane,round,node,parent,token,p,q,chance,dice
                                          a guess of that round; parent -1: the first square after `start`, else the
                                          square after the parent's; chance and dice are empty where never judged
@@ -31,7 +33,7 @@ import numpy as np
 
 from pipelines.primitives.layout import Layout
 from pipelines.primitives.trace import Header, Step, Trace
-from visualize import cascade_whatif
+from visualize import cascade_whatif, past
 
 
 DONE = "done"
@@ -43,6 +45,8 @@ DRAWN, KEPT, LENT, REDRAWN, EXTRA = "d", "k", "l", "r", "x"
 NOTES = {"omega": 4, "excess": 3, "masses": 3, "judged": 6, "parent_offer": 4}
 # What is told of notes too large to be told whole -> how, and significant digits.
 EXCERPTS = {"offers": (cascade_whatif.level_offers, 4), "alike": (cascade_whatif.alike, 5)}
+EXCERPTS |= {"past_tokens": (past.tokens_told, 6), "past_guesses": (past.guesses_told, 6)}
+EXCERPTS |= {"past_probs": (past.probs_told, 3), "streaks": (past.streaks, 6)}
 
 LONGEST = 256  # squares along a side; a text of more is not read
 MOST_LANES = 8
@@ -101,7 +105,8 @@ class EventLog:
         before = lane.drawn
         lane.milliseconds += 1000 * step.seconds
         lane.passes += 1
-        lines = [f"R,{index},{step.index},{before},{lane.milliseconds:.2f},{lane.passes}"]
+        share = f"{1000 * step.draft_seconds:.2f},{1000 * step.target_seconds:.2f}"
+        lines = [f"R,{index},{step.index},{before},{lane.milliseconds:.2f},{lane.passes},{share}"]
         lines += [f"N,{index},{step.index},{guess}" for guess in _guesses(step, self.layout)]
         lines += [f"M,{index},{step.index},{told}" for told in _notes(step)]
         rows = [0, *(step.path + 1)]  # of the target's laws: each token's parent
@@ -246,7 +251,7 @@ def _take(recording: Recording, line: str) -> None:
     index, _, rest = rest.partition(",")
     lane = recording.lanes[_count(index)]
     if kind == "R":
-        _, _, milliseconds, passes = rest.split(",")
+        _, _, milliseconds, passes, *_ = rest.split(",")
         if not 0 <= float(milliseconds) < math.inf:
             raise ValueError(f"a clock cannot show {milliseconds}")
         lane.milliseconds, lane.passes = float(milliseconds), _count(passes)

@@ -1,14 +1,19 @@
 """What a page can ask for: a race of lanes, or the tokens of one picture. Knows no models and no widgets."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from pipelines.primitives.trace import Trace
 from visualize import events
 from visualize.broadcast import Broadcast, Contest
+from visualize.events import lane_names
 from visualize.notes import in_line, not_known, note
+from visualize.numbers import told
 
 
 WAITING_SECONDS = 0.25  # between two words to one who waits, who can then give up
@@ -73,6 +78,33 @@ class Studio:
                         yield Message(*news)
         except (ValueError, OSError) as error:
             yield Message(notice=note(str(error), "bad"))
+
+    def repeat(self, make: Callable[[], Sequence[Any]]) -> Iterator[tuple[str | None, str | None]]:
+        """Lanes drawn with several seeds, picture after picture in turns: numbers so far as JSON, and a notice.
+
+        make: what is asked for, one picture each: all lanes of the first seed, then of the next; or ValueError.
+        """
+        try:
+            asks = make()
+            with self.line.place() as ahead:
+                while others := ahead():
+                    yield None, note(in_line(others), WAITING)
+                    time.sleep(WAITING_SECONDS)
+                lanes = sum(ask.seed == asks[0].seed for ask in asks)
+                traces: list[Trace] = []
+                for ask in asks:
+                    contest = self.work(self.begin, self.components.result(), ask)
+                    with closing(Broadcast(contest)) as run:
+                        while self.work(run.advance, WAITING_SECONDS):
+                            yield None, None  # where it can be stopped
+                    traces += run.traces
+                    whole = traces[: len(traces) // lanes * lanes]
+                    counts = np.array([(trace.seconds, trace.nfe) for trace in whole]).reshape(-1, lanes, 2)
+                    seeds = [ask.seed for ask in asks[: len(whole) : lanes]]
+                    names = lane_names(traces[:lanes]) if whole else []
+                    yield told(names, seeds, counts[..., 0], counts[..., 1].astype(int), len(asks) // lanes), ""
+        except (ValueError, OSError) as error:
+            yield None, note(str(error), "bad")
 
     def finish(self, run: Broadcast | None, notice: str) -> Message:
         """After a run, whether it came to its end or was stopped: close its event text, decode what there is."""
