@@ -4,7 +4,8 @@
     python -m benchmarks.drafters --images 24
 
 Reads the heads and figures that the first command leaves under --heads. Drawn tokens are kept there too, so a run that
-was cut short goes on where it was.
+was cut short goes on where it was. A head that draws alone decides every token but the first; it reads the target's
+features of its own tokens every few of them, or never.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from torch import nn
 
 import pipelines
 from benchmarks import figures, quality
-from benchmarks.figures import Share
+from benchmarks.fidelity import log_likelihood
 from benchmarks.quality import JUDGE, Task
 from benchmarks.record import RESULTS, command
 from benchmarks.run import EMBEDDED
@@ -86,21 +87,32 @@ def drawn_alone(
     return tokens
 
 
-def pictures(pipe: ARImagePipeline, kind: str, head: nn.Module, asked: list[Task], keep: Path, heard: int) -> list:
-    """Tokens [h, w] of the tasks' pictures: read from a file in `keep`, or drawn and added to it."""
+@dataclass(frozen=True)
+class Drawn:
+    """A picture of a head. tokens: [T]; nats: a token, of the target's guided law at temperature 1, unfiltered."""
+
+    tokens: list[int]
+    nats: float
+
+
+def pictures(
+    pipe: ARImagePipeline, kind: str, head: nn.Module, asked: list[Task], keep: Path, heard: int
+) -> list[Drawn]:
+    """The tasks' pictures: read from a file in `keep`, or drawn and added to it."""
     facts = [quality.drawing_id(pipe, 0), pipelines.models.weights.sha256({"draft_model": head}), heard]
     path = keep / (hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16] + ".jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
-    drawn = dict(map(json.loads, path.read_text().splitlines() if path.exists() else []))
+    lines = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+    drawn = {index: Drawn(*rest) for index, *rest in lines}
     with path.open("a") as file:
         for task in asked:
             if task.index not in drawn:
                 generator = torch.Generator().manual_seed(task.index)
-                drawn[task.index] = drawn_alone(pipe, kind, head, task.prompt, generator, heard)
-                file.write(json.dumps([task.index, drawn[task.index]]) + "\n")
+                tokens = drawn_alone(pipe, kind, head, task.prompt, generator, heard)
+                drawn[task.index] = Drawn(tokens, log_likelihood(pipe, task.prompt, tokens))
+                file.write(json.dumps([task.index, tokens, drawn[task.index].nats]) + "\n")
                 file.flush()
-    side = pipe.transformer.config.grid_size
-    return [torch.tensor(drawn[task.index]).view(side, side) for task in asked]
+    return [drawn[task.index] for task in asked]
 
 
 def trained_heads(folder: Path) -> dict[str, list[dict]]:
@@ -139,19 +151,19 @@ def measure(options: argparse.Namespace) -> dict:
     judge = SceneClassifier.from_pretrained(options.judge).float().eval()
     asked, heads = quality.tasks(options.images, 0), trained_heads(options.heads)
 
-    def read_back(drawn: list[torch.Tensor]) -> dict[str, Share]:
-        seen = figures.read(judge, quality.decode(tokenizer, torch.stack(drawn)))
-        names = [(task.name, task.place) for task in asked] * (len(drawn) // len(asked))
-        return figures.read_back(names, seen)
+    def drawn_by(kind: str, of: list[nn.Module]) -> dict[str, dict]:
+        """Read back from what heads of several seeds draw alone; nats are spread over the seeds."""
+        found = {}
+        for name, heard in HEARD.items():
+            sets = [pictures(pipe, kind, head, asked, options.heads / "drawn", heard) for head in of]
+            nats = spread([float(np.mean([one.nats for one in drawn])) for drawn in sets])
+            found[name] = read_back([one.tokens for drawn in sets for one in drawn]) | {"nats": nats}
+        return found
 
-    def alone(kind: str, of: list[nn.Module]) -> dict[str, dict[str, Share]]:
-        """Read back from what heads of several seeds draw."""
-        return {
-            name: read_back(
-                sum((pictures(pipe, kind, head, asked, options.heads / "drawn", heard) for head in of), [])
-            )
-            for name, heard in HEARD.items()
-        }
+    def read_back(drawn: list[list[int]]) -> dict:
+        tokens = torch.tensor(drawn).view(len(drawn), *[pipe.transformer.config.grid_size] * 2)
+        names = [(task.name, task.place) for task in asked] * (len(drawn) // len(asked))
+        return figures.read_back(names, figures.read(judge, quality.decode(tokenizer, tokens)))
 
     def loaded(kind: str, line: dict) -> nn.Module:
         head = HEADS[kind][0].from_pretrained(options.heads / line["folder"]).float().eval().to(device)
@@ -161,9 +173,10 @@ def measure(options: argparse.Namespace) -> dict:
     found = {}
     for name, lines in heads.items():
         kind = lines[0]["kind"]
-        found[name] = summary(lines) | {"alone": alone(kind, [loaded(kind, line) for line in lines])}
+        found[name] = summary(lines) | {"alone": drawn_by(kind, [loaded(kind, line) for line in lines])}
     own = next(kind for kind, (of, _) in HEADS.items() if isinstance(pipe.draft_model, of))
-    ar = quality.draw(pipe, asked, scenes.CACHE / "quality" / f"{quality.drawing_id(pipe, 0)}.jsonl", 0)
+    ar = quality.draw(pipe, asked, options.keep / f"{quality.drawing_id(pipe, 0)}.jsonl", 0).flatten(1).tolist()
+    nats = spread([log_likelihood(pipe, task.prompt, tokens) for task, tokens in zip(asked, ar)])
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "model": options.model.name,
@@ -171,8 +184,8 @@ def measure(options: argparse.Namespace) -> dict:
         "machine": quality.machine(pipe),
         "images": options.images,  # a head and seed
         "sampling": pipe.sampling.to_dict(),
-        "ar": read_back(list(ar)),
-        SHIPPED: {"alone": alone(own, [pipe.draft_model])},
+        "ar": read_back(ar) | {"nats": nats.mean},
+        SHIPPED: {"alone": drawn_by(own, [pipe.draft_model])},
         "heads": found,
     }
 
@@ -180,7 +193,8 @@ def measure(options: argparse.Namespace) -> dict:
 def report(record: dict) -> str:
     """A line a kind of head."""
     lines = [
-        f"{'head':20} {'seconds':>7} {'flagged':>7}  accepted length      fidelity alone, hearing " + ", ".join(HEARD)
+        f"{'head':18} {'seconds':>7} {'flagged':>7}  {'accepted length':23}"
+        + "".join(f"  alone, hearing {heard}: fidelity, nats" for heard in HEARD)
     ]
     for name, one in {**record["heads"], SHIPPED: record[SHIPPED]}.items():
         told = ""
@@ -188,9 +202,10 @@ def report(record: dict) -> str:
             length = one["accepted_length"]
             told = f"{one['processor_seconds'].mean:7.0f} {one['flagged'].mean:7.0%}"
             told += f"  {length.mean:.3f} ({length.low:.3f} to {length.high:.3f})"
-        shares = ", ".join(f"{part['fidelity'].share:.1%}" for part in one["alone"].values())
-        lines.append(f"{name:20} {told:38}  {shares}")
-    return "\n".join([*lines, f"AR draws the same prompts with {record['ar']['fidelity'].share:.1%}."])
+        alone = [f"{part['fidelity'].share:6.1%} {part['nats'].mean:6.2f}" for part in one["alone"].values()]
+        lines.append(f"{name:18} {told:39}  {'  '.join(alone)}")
+    ar = record["ar"]
+    return "\n".join([*lines, f"AR draws the same prompts with {ar['fidelity'].share:.1%} and {ar['nats']:.2f} nats."])
 
 
 def main() -> None:

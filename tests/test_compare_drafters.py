@@ -8,11 +8,12 @@ import torch
 from accelerate import Accelerator
 from test_train_drafter import three_layers
 
-from benchmarks import drafters
+from benchmarks import drafters, quality
 from pipelines import ARPipeline
 from pipelines.models.eagle3 import Eagle3Head
+from pipelines.models.scene_classifier import SceneClassifier
 from tests import tiny
-from training import compare_drafters
+from training import compare_drafters, scenes
 from training.compare_drafters import CONTENDERS, Contender, taught
 from training.draft_heads import head_over
 from training.draft_reader import Read, Target
@@ -104,6 +105,49 @@ def test_a_head_that_knows_the_target_draws_alone_what_the_target_draws(parts, k
     asked = {"generator": torch.Generator().manual_seed(3), "output_type": "latent"}
     pipe.set_progress_bar_config(disable=True)
     assert drawn[0] == int(pipe("a panda", **asked).images[0, 0, 0]), "the first token is the target's"
+
+
+def test_a_comparison_tells_of_every_head_and_draws_once(parts, folder, tmp_path, monkeypatch, capsys):
+    judge = SceneClassifier(["panda", "none"], ["snow"], widths=(8, 8, 16), features=12)
+    judge.save_pretrained(tmp_path / "judge")
+    ARPipeline(**parts | {"draft_model": head_over("eagle1", parts["transformer"], None, None)}).save_pretrained(
+        tmp_path / "model"
+    )
+    told = {"alpha": [0.5, 0.25], "accepted_length": 1.5}
+    lines = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        head_over("eagle3", parts["transformer"], None, None).save_pretrained(tmp_path / f"head-{seed}")
+        facts = {"steps": 2, "batch": 2, "processor_seconds": 3.0 + seed, "trained_weights": 9, "flagged": 0.25}
+        own = {"name": "eagle3-later", "kind": "eagle3", "seed": seed, "folder": f"head-{seed}"}
+        lines.append(json.dumps(own | facts | {"quality": told | {"accepted_length": 1.5 + seed}}))
+    (tmp_path / "heads.jsonl").write_text("\n".join(lines))
+    monkeypatch.setattr(quality, "offered", lambda *_: None)
+    monkeypatch.setattr(quality, "tasks", lambda count, seed: [quality.Task(i, "panda", "snow") for i in range(count)])
+    line = ["drafters", "--images", "2", "--heads", str(tmp_path), "--model", str(tmp_path / "model")]
+    line += ["--judge", str(tmp_path / "judge"), "--out", str(tmp_path / "found.json")]
+    monkeypatch.setattr(drafters, "RESULTS", tmp_path)
+    monkeypatch.setattr(scenes, "CACHE", tmp_path)
+    monkeypatch.setattr(sys, "argv", line)
+    drafters.main()
+    assert "eagle3-later" in capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    head = found["heads"]["eagle3-later"]
+    assert head["seeds"] == 2 and head["accepted_length"] == {"mean": 2.0, "low": 1.5, "high": 2.5}
+    assert head["pictures"] == 4 and head["alpha"] == [0.5, 0.25]
+    for one in (head, found["shipped"]):
+        assert set(one["alone"]) == set(drafters.HEARD)
+        for part in one["alone"].values():
+            assert part["place"]["share"] == 1.0 and part["nats"]["low"] <= part["nats"]["mean"] < 0
+    assert head["alone"]["never"]["object"]["n"] == 4 and found["ar"]["object"]["n"] == 2
+    assert found["ar"]["nats"] > head["alone"]["never"]["nats"]["high"], "an untrained head draws as likely as AR"
+
+    def refused(*_):
+        raise AssertionError("drawn again")
+
+    monkeypatch.setattr(drafters, "drawn_alone", refused)
+    drafters.main()
+    assert json.loads((tmp_path / "found.json").read_text()) == found
 
 
 def test_a_folder_without_heads_is_refused(tmp_path):
