@@ -141,7 +141,7 @@ class EagleRun:
     def __init__(self, head: EagleHead, session: Session) -> None:
         config, self.head, self.session = head.config, head, session
         self.rows = 2 if session.guidance_scale > 1 else 1
-        embedded, self._of_features = head.fc.weight.split(config.dim, -1)
+        embedded, self._of_features = (half.contiguous() for half in head.fc.weight.split(config.dim, -1))
         # The first layer by token, worked out once; and what reads a guess, head and first layer, as one product.
         self._of_token = F.linear(head.token_embedding.weight, embedded, head.fc.bias)  # [V, width]
         self._reads = torch.cat([head.head.weight, self._of_features])  # [V + width, D]
@@ -177,7 +177,8 @@ class EagleRun:
 
     def _heard(self, tokens: list[int], features: Tensor) -> Tensor:
         """[R, n, width] first layer of what the target has said."""
-        return self._of_token[tokens] + F.linear(features.to(self._of_token.dtype), self._of_features)
+        rows = product(features.to(self._of_token.dtype).flatten(0, 1), self._of_features)
+        return self._of_token[tokens] + rows.view(self.rows, len(tokens), -1)
 
     def _guessed(self, tokens: list[int], parents: list[int]) -> Tensor:
         """[R, m, width] first layer of guesses, after rows `parents` of the call before."""
