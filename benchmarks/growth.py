@@ -29,7 +29,7 @@ from pipelines.models.llamagen_family import native_dtype
 from pipelines.primitives.trace import Trace, load
 from training import scenes
 from visualize.export import figure_png
-from visualize.growth import STEPS, Checked, chance, checked, grew
+from visualize.past import STEPS, Checked, chance, checked, grew
 from visualize.style import FATE_COLOURS
 
 

@@ -18,7 +18,7 @@ from pipelines.pipeline_sjd import SJDPipeline
 from pipelines.pipeline_sjd_vp import SJDVPPipeline
 from pipelines.primitives.chance import Chance
 from pipelines.primitives.tree import Draft
-from visualize.growth import STEPS
+from visualize.past import STEPS
 
 
 GROWTHS = {f"bayes, N = {steps}": steps for steps in STEPS}

@@ -10,15 +10,17 @@ from typing import Any, Protocol
 from PIL import Image
 
 from pipelines.primitives.trace import Trace
-from visualize import export
+from visualize import export, past
 from visualize.events import lane_names
 
 
 def parcel(traces: Sequence[Trace], pictures: Sequence[Image.Image], codes: Sequence[str]) -> bytes:
     """A zip archive. pictures, codes: one per trace, each of which has a step at least."""
     # Here, because matplotlib takes longer to load than the page may.
+    from visualize import cascade
     from visualize.compare import compare
     from visualize.film import film
+    from visualize.growth import growth
     from visualize.heatmap import acceptance_map
     from visualize.timeline import timeline
 
@@ -28,6 +30,9 @@ def parcel(traces: Sequence[Trace], pictures: Sequence[Image.Image], codes: Sequ
         files[f"{name}.py"] = code.encode()
         if any(len(step.tokens) for step in trace.steps):
             files[f"{name} acceptance.png"] = export.figure_png(acceptance_map(trace))
+        if past.is_told(trace):
+            files[f"{name} growth.png"] = export.figure_png(growth(trace))
+        files |= {f"{name} {what}.png": export.figure_png(figure) for what, figure in cascade.figures(trace).items()}
     files["pictures.png"] = export.figure_png(compare(traces, pictures))
     files["race.gif"] = film(traces, pictures)
     files["timeline.png"] = export.figure_png(timeline(traces))
