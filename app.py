@@ -215,6 +215,7 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
                 with gr.Row(elem_id="buttons"):
                     go = gr.Button("Start", variant="primary", elem_id="go")
                     stop = gr.Button("Stop", interactive=False, elem_id="stop")
+                    real = gr.Button("Run it for real", visible="hidden", elem_id="real")  # the stage presses it
                     five = gr.Button("Five seeds", visible="hidden", elem_id="five")  # the stage presses it
                 notice = gr.HTML("", elem_id="notice")
             with gr.Column(elem_id="board"):
@@ -270,7 +271,7 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
         known = [each.elem_id for each in (method, *controls)]
         gr.on(turns, None, [method, *controls], None, js=script("turn", known), queue=False, **quiet)
         whole = [prompt, seed, method, *controls]
-        asked = stage.real(None, whole, whole, js=script("real", ["prompt", "seed", *known]), queue=False, **quiet)
+        asked = real.click(None, whole, whole, js=script("real", ["prompt", "seed", *known]), queue=False, **quiet)
         asked.then(None, None, None, js=script("press"), queue=False, **quiet)
         page.load(coded.result, None, [palette, codes, codebook], queue=False, **quiet)
         gr.api(decoder(studio), api_name="decode")

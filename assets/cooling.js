@@ -31,7 +31,7 @@ function buildCooling(box) {
       <text x="${PLOT.left - 8}" y="${PLOT.top - 9}" text-anchor="end">p = 0</text>
       <text x="${along(depth / 2)}" y="${PLOT.height - 4}" text-anchor="middle">depth of the guess in its pass</text>
       <path class="area"/>${dots.join("")}
-      <path class="uniform"/><path class="clamp"/><path class="curve"/>
+      <path class="line uniform"/><path class="line clamp"/><path class="line curve"/>
       ${handle("delta")}${handle("nu")}
     </svg>
     <p class="reads" aria-live="polite"></p>
@@ -110,7 +110,7 @@ function drawCurve(box, schedule) {
     Object.assign(grip, { ariaLabel: label, ariaValueMin: low, ariaValueMax: most, ariaValueNow: asked[handle] ?? 0 });
   }
   const price = suppose(lane, { schedule: Array(depth).fill(even) }, known.rule(own)).infidelity;
-  const mu = asked.mu === null ? `, automatic μ ${automatic(asked, depth).toFixed(2)}` : asked.mu === undefined ? "" : `, μ ${asked.mu.toFixed(2)}`;
+  const mu = asked.mu === null ? `, automatic μ ${signed(automatic(asked, depth))}` : asked.mu === undefined ? "" : `, μ ${signed(asked.mu)}`;
   const knobsNow = `δ ${asked.delta.toFixed(2)}${asked.nu === undefined ? "" : `, ν ${asked.nu.toFixed(2)}`}${mu}${asked.clamp_min ? `, least ω ${asked.clamp_min.toFixed(2)} (dotted)` : ""}`;
   const uniform = isEven ? "" : ` A uniform ω of ${even.toFixed(2)} (dashed) brings as many at ${price.toFixed(3)}.`;
   write(box.querySelector(".reads"), "textContent", `${knobsNow}: ${now.length.toFixed(2)} tokens a pass (${was.length.toFixed(2)} in the run) at infidelity ${now.infidelity.toFixed(3)}.${uniform}`);

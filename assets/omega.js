@@ -16,6 +16,8 @@ function omegas(knobs, depth) {
 const steps = (schedule, x, y) =>
   schedule.map((omega, index) => `${index ? "L" : "M"}${x(index)} ${y(omega)}L${x(index + 1)} ${y(omega)}`).join("");
 
+const signed = (number) => number.toFixed(2).replace("-", "−");
+
 // A small picture of a schedule and what it says, as HTML. mu: what it takes where it is automatic, else null.
 function sketch(schedule, mu) {
   const [width, height, high] = [220, 90, Math.max(2, ...schedule)];
@@ -26,5 +28,5 @@ function sketch(schedule, mu) {
   return `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="ω by depth: ${numbers}">
     <path class="area" d="${line}V${y(0)}H${x(0)}Z"/><path class="one" d="M0 ${y(1)}H${width}"/>
     <path class="curve" d="${line}"/></svg>
-    <p>ω of guess 1 to ${schedule.length}: ${numbers}. Dashed: 1, the exact rule.${mu === null ? "" : ` Automatic μ is ${mu.toFixed(2)}.`}</p>`;
+    <p>ω of guess 1 to ${schedule.length}: ${numbers}. Dashed: 1, the exact rule.${mu === null ? "" : ` Automatic μ is ${signed(mu)}.`}</p>`;
 }

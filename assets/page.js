@@ -67,5 +67,5 @@ const page = (() => {
     if (url) Object.assign(document.createElement("a"), { href: url, download: "draftboard-run.zip" }).click();
   }
 
-  return { start, end, lesson, predict, newSeed, showKnobs, turn, share, fromAddress, save };
+  return { start, end, lesson, predict, newSeed, showKnobs, turn, real, press, share, fromAddress, save };
 })();

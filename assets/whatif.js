@@ -118,7 +118,7 @@ function runForReal() {
   const { real, settings } = known;
   const own = Object.entries({ ...settings, ...asked }).map(([name, value]) => [`${real}-${name}`, value]);
   page.wanted = { prompt, seed, method: real, ...settings, ...Object.fromEntries(own) };
-  trigger("real");
+  document.querySelector("#real").click();
 }
 
 function showWhatIf(box) {
@@ -151,7 +151,7 @@ function showDials(box) {
     write(dial, "value", String(value));
     if (knob === "shape") continue;
     write(dial, "disabled", isOff);
-    write(dial.nextElementSibling, "textContent", isOff && knob !== "mu" ? "" : value.toFixed(2));
+    write(dial.nextElementSibling, "textContent", isOff && knob !== "mu" ? "" : signed(value));
     const box = dial.parentElement.querySelector("[data-off]");
     if (box) write(box, "checked", isOff);
   }
