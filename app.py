@@ -39,7 +39,7 @@ ASSETS = Path(__file__).parent / "assets"
 EMBEDDED = ASSETS / "emoji-scenes"
 # One script, in this order.
 STAGE = ("run.js", "canvas.js", "words.js", "omega.js", "rules.js", "stage.js", "readings.js", "tabs.js", "square.js")
-STAGE += ("whatif.js", "cooling.js", "cascade.js", "leaf.js", "tree.js", "numbers.js", "hands.js")
+STAGE += ("whatif.js", "cooling.js", "cascade.js", "leaf.js", "tree.js", "numbers.js", "growth.js", "hands.js")
 METHOD = "SJDPipeline"  # chosen when the page opens
 
 REPEATS = 5  # seeds of a comparison that is more than one run
@@ -130,7 +130,7 @@ THEME = gr.themes.Default(
 )
 LAUNCH = {
     "theme": THEME,
-    "css_paths": [ASSETS / name for name in ("stage.css", "panels.css", "whatif.css", "tree.css")],
+    "css_paths": [ASSETS / name for name in ("stage.css", "panels.css", "whatif.css", "tree.css", "growth.css")],
     "head": f"<script>{asset('link.js')}{asset('page.js')}</script>",
     "footer_links": ["api", "settings"],
     "run_history": False,

@@ -1,6 +1,6 @@
 // Growth: how likely a square's tokens were, Jacobi pass by Jacobi pass, until one of them was placed.
 
-const GROWN = { left: 58, right: 14, top: 12, bottom: 206, height: 246, least: 1e-5 }; // of the drawing, in pixels
+const GROWN = { left: 58, right: 14, top: 12, bottom: 206, height: 246, least: 1e-4 }; // of the drawing, in pixels
 const SMALL = { width: 72, height: 44, most: 16, least: 1e-3 }; // of the drawings of other squares
 const ROLES = { placed: "placed", guess: "guessed", rival: "rival" };
 let grownKey = "";
@@ -47,7 +47,7 @@ function rises(values, steps) {
 }
 
 function curves({ passes }, column, x, y, steps) {
-  const values = passes.map((one) => one.probs[column]);
+  const values = passes.map((one) => -y(one.probs[column])); // a rise that cannot be seen is none
   const path = (from, to) => "M" + passes.slice(from, to + 1).map((one) => `${x(one.pass)} ${y(one.probs[column])}`).join("L");
   const thick = rises(values, steps).map(([from, to]) => `<path class="rise" d="${path(from, to)}"/>`);
   return `<path d="${path(0, passes.length - 1)}"/>${thick.join("")}`;
