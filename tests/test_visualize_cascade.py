@@ -1,17 +1,32 @@
 """Figures of CASCADE's rounds: marks sit where the numbers say, and the same trace gives the same pixels."""
 
+import io
+import zipfile
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyArrowPatch
+from PIL import Image
 from rounds import HEADER, a_round
 
 from pipelines.primitives.layout import Layout
 from pipelines.primitives.trace import Trace
 from tests.tiny import refusal
-from visualize.cascade import ALIKE, CONVERGENT, convergent, depths, interchangeable, levels, places, transfer, tree
+from visualize.cascade import (
+    ALIKE,
+    CONVERGENT,
+    convergent,
+    depths,
+    figures,
+    interchangeable,
+    levels,
+    places,
+    transfer,
+    tree,
+)
+from visualize.parcel import parcel
 
 
 COSINES = np.array([[1, 0.7, 0, 0], [0.7, 1, 0.95, 0.2], [0, 0.95, 1, 0], [0, 0.2, 0, 1]], np.float16)
@@ -101,3 +116,17 @@ def test_the_same_trace_gives_the_same_pixels(trace, draw):
 def test_what_was_not_judged_cannot_be_drawn(trace):
     assert refusal(tree, trace, 0) == "`index` must be a round in which CASCADE judged a guess, got 0."
     assert refusal(transfer, trace, 1, 2) == "`test` must be from 0 to 1 in round 1, got 2."
+
+
+def test_a_run_is_taken_along_with_the_figures_of_the_round_that_lent_most(trace):
+    begin, most = trace.steps
+    less = replace(most, notes=NOTES | {"infidelity": np.array([0.0, 0.1])})
+    run = Trace(trace.header, Layout(2, 4), [begin, less, replace(most, start=3)])
+    found = figures(run)
+    assert list(found) == ["tree", "transfer", "levels"]
+    assert found["tree"].axes[0].get_title().endswith("round 2")
+    assert found["transfer"].axes[0].get_title() == "token 5: refused", "the test that was granted 0.25"
+    assert figures(Trace(trace.header, trace.layout, [begin])) == {}
+    packed = parcel([run], [Image.new("RGB", (16, 8))], ["code"])
+    names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
+    assert {"Cascade tree.png", "Cascade transfer.png", "Cascade levels.png"} < set(names)

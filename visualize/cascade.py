@@ -133,6 +133,16 @@ def levels(trace: Trace, index: int) -> Figure:
     return figure
 
 
+def figures(trace: Trace) -> dict[str, Figure]:
+    """All three of the round that lent most, by name; none for a run in which CASCADE judged nothing."""
+    spent = {at: step.notes["infidelity"].sum() for at, step in enumerate(trace.steps) if "similarity" in step.notes}
+    if not spent:
+        return {}
+    index = max(spent, key=spent.__getitem__)
+    test = int(trace.steps[index].notes["infidelity"].argmax())
+    return {"tree": tree(trace, index), "transfer": transfer(trace, index, test), "levels": levels(trace, index)}
+
+
 def _judged(trace: Trace, index: int) -> Step:
     if not 0 <= index < len(trace.steps) or "similarity" not in trace.steps[index].notes:
         raise ValueError(f"`index` must be a round in which CASCADE judged a guess, got {index}.")
