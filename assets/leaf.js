@@ -2,7 +2,6 @@
 // guesses for the same square look in place. And of the run: what other thresholds would have done with the same dice.
 
 const SLICES = ["#ee7733", "#33bbee", "#cc3311", "#009988", "#ee3377", "#bbbbbb"]; // lenders in the order of spending
-const ORDINALS = ["first", "second", "third", "fourth", "fifth"];
 
 let codebook = null; // [V] rows of a code's vector, once the server has sent them
 element.addEventListener("codebook", ({ detail }) => {
@@ -18,13 +17,13 @@ function tellNode(box, lane, round, tests, terms) {
   const guess = round.guesses.find(({ node }) => node === grown.node);
   const test = tests?.find((one) => one.guess === guess);
   const parts = [make("h4", "", `Token ${guess.square + 1}, ${place(run, guess.square)}: guess of code ${guess.token}`)];
-  parts.push(make("p", "tale", [ownTale(guess, test, lane), siblingTale(lane, round, guess, tests)].filter(Boolean).join(" ")));
+  parts.push(make("p", "tale", [ownTale(guess, test), siblingTale(lane, round, guess, tests)].filter(Boolean).join(" ")));
   if (test) parts.push(transfer(round, test, terms));
   parts.push(...manyBlues(lane, round, guess, tests));
   box.replaceChildren(...parts);
 }
 
-function ownTale(guess, test, lane) {
+function ownTale(guess, test) {
   const numbers = `It had p ${probability(guess.p)} and q ${probability(guess.q)}`;
   if (!guess.judged) {
     const parent = grown.round.guesses.find(({ node }) => node === guess.parent);
@@ -32,7 +31,10 @@ function ownTale(guess, test, lane) {
     return `${numbers}. It was never judged: ${reason}.`;
   }
   const [chance, dice] = apart(guess.chance, guess.dice);
-  const told = `${numbers}, so the chance to keep it was ${chance}; the dice showed ${dice}: ${isKept(guess) ? "kept" : "refused"}.`;
+  const strict = probability(Math.min(1, guess.p / guess.q));
+  const rule = test ? "with what others lend it was" : "by this method’s rule it was";
+  const alone = strict === probability(guess.chance) ? `so the chance to keep it was ${chance}` : `alone a chance of ${strict}; ${rule} ${chance}`;
+  const told = `${numbers}, ${alone}; the dice showed ${dice}: ${isKept(guess) ? "kept" : "refused"}.`;
   if (!test || !Object.keys(grown.moved).length) return told;
   const end = guess.dice < test.chance ? "kept" : "refused";
   return `${told} Under the moved terms the chance is ${probability(test.chance)}: ${end}.`;
@@ -88,7 +90,7 @@ function transfer(round, test, terms) {
   used.forEach(({ lender, used: share }, at) => {
     const node = lender === PARENT ? guess.parent : lender;
     const token = node < 0 ? grown.lane.squares[round.start - 1]?.token : round.guesses.find((other) => other.node === node).token;
-    const face = Object.assign(make("b", `slice s${at % 3}`), { style: `border-color:${SLICES[Math.min(at, 5)]}` });
+    const face = Object.assign(make("b"), { style: `border-color:${SLICES[Math.min(at, 5)]}` });
     if (token !== undefined) face.style.background = faceOf(token);
     const item = make("span");
     item.append(face, ` ${lender === PARENT ? "its parent (C)" : `code ${token} (I)`}: ${probability(share)}`);

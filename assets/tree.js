@@ -1,7 +1,7 @@
 // The guesses of one pass as a tree: a column a square, a node a token. Tap a node for its numbers. For CASCADE also who
 // may stand in for whom, what moves to a guess, and what other thresholds would have done with the same dice.
 
-const CELL = { width: 58, height: 46, head: 24, margin: 16 }; // pixels: a node's place, heads above, arcs at the right
+const CELL = { width: [54, 80], height: 46, head: 24, margin: 16 }; // pixels: a node's place, heads above, arcs at the right
 const TERMS = { tau_level: "Alike in a level, τ", tau_parent: "Alike across levels, τ", delta: "Budget, δ" };
 const grown = { lane: null, round: null, node: -1, key: "", moved: {} }; // what the panel shows, and which terms are moved
 
@@ -46,7 +46,9 @@ function showTree(box) {
   if (round !== grown.round) Object.assign(grown, { round, node: -1 });
   const key = [run.lanes.indexOf(lane), lane.rounds.indexOf(round), picked.square, grown.node, JSON.stringify(grown.moved),
     isTold(), palette.length, sheet?.side, codebook?.length].join();
-  if (key === grown.key) return;
+  const isMoved = Object.keys(grown.moved).length > 0;
+  if (!isMoved) supposeOnMap();
+  if (key === grown.key && (!isMoved || supposed)) return;
   grown.key = key;
   const isOpen = round.guesses.length > 0;
   for (const name of ["forest", "leaf", "terms"]) box.querySelector(`.${name}`).hidden = !isOpen;
@@ -57,10 +59,23 @@ function showTree(box) {
   if (!round.guesses.some(({ node }) => node === grown.node)) grown.node = firstNode(round);
   const terms = { ...settingsOf(lane), ...grown.moved };
   const tests = isCompared(round) ? cascadeTests(round, terms) : null;
-  drawTree(box.querySelector(".forest"), round, tests, terms);
+  drawTree(box.querySelector(".wood"), round, tests, terms);
+  tellKey(box.querySelector(".key"), tests);
   tellNode(box.querySelector(".leaf"), lane, round, tests, terms);
   box.querySelector(".terms").hidden = !isCompared(round);
   if (isCompared(round)) tellTerms(box.querySelector(".terms"), lane, round, terms);
+  if (isMoved) showTermsOnMap(lane, terms);
+}
+
+function showTermsOnMap(lane, terms) {
+  const [chances, squares] = [new Map(), []];
+  for (const round of lane.rounds.filter(isCompared)) {
+    const tests = cascadeTests(round, terms);
+    const first = cascadeChange(round, settingsOf(lane), terms);
+    if (first >= 0) squares.push(tests[first].guess.square);
+    for (const { guess, chance } of tests) chances.set(guess, chance);
+  }
+  supposeOnMap((guess) => chances.get(guess) ?? guess.chance, squares);
 }
 
 // The guess kept for the picked square, else the last one tried there, else the first.
@@ -72,7 +87,7 @@ function firstNode({ guesses }) {
 function layTree(box) {
   box.classList.add("draft");
   box.innerHTML = `<p class="passed" aria-live="polite"></p>
-    <div class="forest" role="group" aria-label="Guesses of this pass. Arrow keys move along the branches."></div>
+    <div class="forest"><div class="wood" role="group" aria-label="Guesses of this pass. Arrow keys move along the branches."></div><p class="key"></p></div>
     <div class="leaf"></div>
     <div class="terms"><h4>Other terms, the same dice</h4><div class="sliders"></div><p class="replayed" aria-live="polite"></p>
     <div class="gauges"></div></div>`;
@@ -86,7 +101,7 @@ function layTree(box) {
   }
   const back = Object.assign(make("button", "back", "As it was run"), { type: "button", onclick: () => moveTerms(null) });
   box.querySelector(".sliders").append(back);
-  box.querySelector(".forest").onkeydown = walkTree;
+  box.querySelector(".wood").onkeydown = walkTree;
 }
 
 function moveTerms(change) {
@@ -115,7 +130,7 @@ function walkTree(event) {
 function chooseNode(node) {
   grown.node = node;
   showTree(panels.find(({ id }) => id === "tree").box);
-  document.querySelector(`.forest [data-node="${node}"]`)?.focus();
+  document.querySelector(`.wood [data-node="${node}"]`)?.focus();
 }
 
 const faceOf = (token) => (sheet ? sheet.tile(token) : colour(token));
@@ -123,11 +138,12 @@ const faceOf = (token) => (sheet ? sheet.tile(token) : colour(token));
 function drawTree(box, round, tests, terms) {
   const { guesses } = round;
   const places = nodePlaces(guesses);
-  const x = (node) => places.get(node)[0] * CELL.width + CELL.width / 2;
+  const columns = 1 + Math.max(...guesses.map(({ depth }) => depth));
+  const wide = Math.min(CELL.width[1], Math.max(CELL.width[0], (box.clientWidth - CELL.margin) / columns));
+  const x = (node) => places.get(node)[0] * wide + wide / 2;
   const y = (node) => CELL.head + places.get(node)[1] * CELL.height + CELL.height / 2;
   const rows = 1 + Math.max(...[...places.values()].map(([, row]) => row));
-  const columns = 1 + Math.max(...guesses.map(({ depth }) => depth));
-  const [width, height] = [columns * CELL.width + CELL.margin, CELL.head + rows * CELL.height];
+  const [width, height] = [columns * wide + CELL.margin, CELL.head + rows * CELL.height];
   const trunk = make("div", "trunk");
   Object.assign(trunk.style, { width: `${width}px`, height: `${height}px` });
   const lines = guesses.flatMap((guess) => {
@@ -146,11 +162,11 @@ function drawTree(box, round, tests, terms) {
     return `<path class="alike mine" d="${curve}"/><text x="${x(grown.node) + 31}" y="${y(grown.node) + 5 + 14 * side}">I</text>`;
   }) : [];
   const doubles = tests ? guesses.filter((guess) => converges(round, guess, terms) && guess.node === grown.node).map((guess) =>
-    `<text class="c" x="${x(guess.node) - 30}" y="${y(guess.node) - 7}">C</text>`) : [];
+    `<text class="c" x="${x(guess.node) - 33}" y="${y(guess.node) - 12}">C</text>`) : [];
   trunk.innerHTML = `<svg viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" aria-hidden="true">${[...lines, ...arcs, ...doubles].join("")}</svg>`;
   for (let depth = 0; depth < columns; depth++) {
     const head = make("span", "head", depth ? `${round.start + depth}` : "token");
-    Object.assign(head.style, { left: `${depth * CELL.width}px`, width: `${CELL.width}px` });
+    Object.assign(head.style, { left: `${depth * wide}px`, width: `${wide}px` });
     trunk.append(head);
   }
   const root = make("i", "node root");
@@ -161,8 +177,9 @@ function drawTree(box, round, tests, terms) {
     put(nodeButton(guess, test), guess.node);
   }
   const { scrollTop, scrollLeft } = box;
-  box.replaceChildren(trunk, treeKey(tests));
-  if (round === grown.drawn) Object.assign(box, { scrollTop, scrollLeft });
+  box.replaceChildren(trunk);
+  box.scrollTop = round === grown.drawn ? scrollTop : y(grown.node) - box.clientHeight / 2;
+  if (round === grown.drawn) box.scrollLeft = scrollLeft;
   grown.drawn = round;
 
   function put(node, at) {
@@ -197,13 +214,12 @@ function nodeButton(guess, test) {
   return button;
 }
 
-function treeKey(tests) {
-  const key = make("p", "key");
+function tellKey(key, tests) {
   const ring = `<i class="scale" style="background:linear-gradient(to right, ${CIVIDIS.map((stop) => `rgb(${stop})`)})"></i>`;
   const alike = tests ? `<span><i class="arc"></i>I: interchangeable</span> <span><i class="double"></i>C: like its parent</span>` : "";
-  key.innerHTML = `<span>Ring: chance to be kept, 0 ${ring} 1</span> <span><i class="thick"></i>kept path</span>
+  const words = `<span>Ring: chance to be kept, 0 ${ring} 1</span> <span><i class="thick"></i>kept path</span>
     <span>× refused</span> <span>faint: never judged</span> ${alike}`;
-  return key;
+  if (key.dataset.words !== words) key.innerHTML = key.dataset.words = words;
 }
 
 addPanel("tree", "Tree", () => {
