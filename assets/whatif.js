@@ -211,7 +211,7 @@ document.addEventListener("knobs", ({ detail }) => {
 
 // Asked in every frame, so the map forgets the other rule where no panel that moves it is open.
 addPanel("whatif", "What if", () => {
-  if (!["whatif", "cooling"].includes(opened?.id)) supposeOnMap();
+  if (!["whatif", "cooling", "tree"].includes(opened?.id)) supposeOnMap();
   return Boolean(map);
 }, showWhatIf);
 window.__whatif = { suppose, omegas, subject, turnDials };
