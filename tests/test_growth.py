@@ -1,12 +1,15 @@
 """Growth: chance levels against shuffles, what is read off a run, the same on the page, and the figure."""
 
+import io
 import itertools
 import json
 import re
+import zipfile
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 import app
 from benchmarks import growth as benchmark
@@ -16,6 +19,7 @@ from tests import tiny
 from tests.rounds import HEADER
 from visualize import events, past
 from visualize.growth import growth, longest_watched
+from visualize.parcel import parcel
 
 
 RECORDED = app.ASSETS / "traces" / "sjd.npz"
@@ -125,3 +129,8 @@ def test_the_benchmark_writes_a_record_and_a_figure(watched, tmp_path, monkeypat
     )
     json.dumps(one, default=vars)
     assert "window 6" in benchmark.report(methods) and len(benchmark.chart(methods).axes) == 2
+
+
+def test_a_run_that_is_taken_along_brings_its_figure(run):
+    packed = zipfile.ZipFile(io.BytesIO(parcel([run], [Image.new("RGB", (128, 128))], ["pass"])))
+    assert np.array(Image.open(packed.open("SJD growth.png"))).std() > 0
