@@ -47,11 +47,11 @@ function siblingTale(lane, round, guess, tests) {
   if (!refused.length || (!guess.judged && family.some(isKept))) return "";
   const before = lawBefore(lane, round, guess, family[0]);
   const who = refused.length > 1 ? `its ${refused.length} elder siblings were refused` : "its elder sibling was refused";
-  const was = before === undefined ? "" : `, from ${apart(before, guess.p)[0]}`;
   const isCertain = family.every(({ q }) => q === 1);
   const how = isCertain ? "a refusal takes that code out of p" : "a refusal takes from p, code by code, what q covers";
   const own = isCertain ? "" : " q is the drafter’s law without them, scaled up too.";
-  return `Before it ${who}: ${how} and scales up the rest, so p of this code became ${before === undefined ? probability(guess.p) : apart(before, guess.p)[1]}${was}.${own}`;
+  const left = before === undefined ? `p is what was left` : `p of this code went from ${apart(before, guess.p).join(" to ")}`;
+  return `Before it ${who}: ${how} and scales up the rest, so ${left}.${own}`;
 }
 
 // What the target gave a guess's code before any refusal, where that is told.

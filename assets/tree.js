@@ -164,11 +164,13 @@ function drawTree(box, round, tests, terms) {
   const doubles = tests ? guesses.filter((guess) => converges(round, guess, terms) && guess.node === grown.node).map((guess) =>
     `<text class="c" x="${x(guess.node) - 33}" y="${y(guess.node) - 12}">C</text>`) : [];
   trunk.innerHTML = `<svg viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" aria-hidden="true">${[...lines, ...arcs, ...doubles].join("")}</svg>`;
+  const heads = make("div", "heads");
   for (let depth = 0; depth < columns; depth++) {
-    const head = make("span", "head", depth ? `${round.start + depth}` : "token");
-    Object.assign(head.style, { left: `${depth * wide}px`, width: `${wide}px` });
-    trunk.append(head);
+    const head = make("span", "", depth ? `${round.start + depth}` : "token");
+    head.style.width = `${wide}px`;
+    heads.append(head);
   }
+  trunk.prepend(heads);
   const root = make("i", "node root");
   root.style.background = round.start ? faceOf(grown.lane.squares[round.start - 1].token) : "none";
   put(root, -1);

@@ -107,9 +107,8 @@ def test_the_panel_tells_of_guesses_terms_and_lenders(page, trace: Trace):
 
 def test_the_map_tells_who_lent(page, trace: Trace):
     """By the page's own word for every square, against the loans of the trace."""
-    page.evaluate(
-        "(() => { const s = document.querySelector('.reading select'); s.value = 'lender'; s.onchange({ target: s }); })()"
-    )
+    choice = "document.querySelector('.reading select')"
+    page.evaluate(f"{choice}.value = 'lender', {choice}.onchange({{ target: {choice} }})")
     assert "Whose probability" in page.locator(".legend p").text_content()
     text = events.replay([trace])
     pure = "\n".join((app.ASSETS / name).read_text() for name in ("run.js", "cascade.js"))
