@@ -2,13 +2,18 @@
 
 import pytest
 import torch
+from chi_square import p_value
 from conftest import assert_same_law, gap, laws_only
-from jacobi_laws import assert_greedy, output_law, target_law
+from jacobi_laws import assert_greedy, output_law, run, target_law
+from test_coupling import LEAST, RUNS, OneNoise, opened_long
 
 from pipelines import SJDVPPipeline
-from pipelines.decoding.coupling import afresh, maximal
+from pipelines.decoding.coupling import Gumbel, afresh, maximal
 from pipelines.decoding.history import Pass
 from pipelines.decoding.recall import RecallDrafter, recalled
+from pipelines.decoding.rules import ExactRule
+from pipelines.decoding.verify import Walk
+from pipelines.primitives.chance import Chance
 from tests import tiny
 
 
@@ -65,6 +70,20 @@ def test_the_past_that_agrees_for_longest_is_recalled():
     assert recalled(passes, 5, line | {3: 2}).tolist() == close([0.25, 0.25]), "two agree in position 4"
     assert recalled(passes, 5, line | {4: 3}).tolist() == close([0.25, 0.25]), "none does"
     assert recalled([one(6, [], 0.7), *passes], 5, line | {4: 4}).tolist() == close([0.25, 0.25]), "5 was not seen"
+
+
+@pytest.mark.parametrize(("couple", "is_sound"), [(Gumbel, True), (OneNoise, False)])
+def test_recalled_guesses_of_a_squares_own_noise_leave_the_law_alone(couple, is_sound):
+    chance = Chance(torch.Generator().manual_seed(3))
+
+    def make(session):
+        return RecallDrafter(session.layout, 7, "copy_left", couple())
+
+    found = [run(make, chance, Walk(ExactRule()), opened_long) for _ in range(RUNS)]
+    law = opened_long().joint()
+    law.pop(min(law, key=law.get))  # all that is not named is one cell
+    told = p_value(found, law)
+    assert (told > LEAST) == is_sound, f"p = {told:.1e}"
 
 
 def test_temperature_0_is_greedy_autoregression():
