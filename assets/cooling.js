@@ -47,7 +47,7 @@ function hold(grip) {
     grip.setPointerCapture(event.pointerId);
     first = omegas({ ...asked, clamp_min: null }, known.depth)[0];
     event.preventDefault();
-    grip.focus();
+    grip.focus({ preventScroll: true });
   };
   grip.onpointermove = (event) => {
     if (!grip.hasPointerCapture(event.pointerId)) return;

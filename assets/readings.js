@@ -71,7 +71,7 @@ function renewMap() {
   find(".legend p").textContent = supposed && reading === READINGS.chance ? "The same chance under the other rule." : reading.says;
   for (const item of find(".legend ul").children) {
     const { fate } = item.dataset;
-    item.hidden = fate === "c" ? !flipped.size : !reading.fates.includes(fate);
+    if (fate !== "c") item.hidden = !reading.fates.includes(fate);
     item.firstChild.style.background = reading.colours?.[fate] ?? "";
   }
   map?.renew();

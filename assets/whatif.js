@@ -69,7 +69,7 @@ function dialRow(name) {
     return `<label class="dial"><span>Shape</span><select data-knob="shape"><option>exp</option><option>linear</option></select></label>`;
   }
   const { label, low, high, step, none, help } = dialOf(name);
-  const off = none ? `<label><input type="checkbox" data-off="${name}"> ${none}</label>` : "";
+  const off = none ? `<button type="button" data-off="${name}">${none}</button>` : "";
   return `<div class="dial"><label for="dial-${name}">${label}</label>
     <input id="dial-${name}" type="range" data-knob="${name}" min="${low}" max="${high}" step="${step}">
     <output></output>${off}${help ? `<small>${help}</small>` : ""}</div>`;
@@ -98,9 +98,13 @@ function buildDials(box) {
       <button type="button" class="back">Back to the run’s own</button></div>
     <p class="fine"></p>`;
   box.oninput = ({ target }) => {
-    const { knob, off } = target.dataset;
-    if (off) turnDials({ [off]: target.checked ? null : off === "mu" ? +automatic(asked, known.depth).toFixed(2) : 1 });
+    const { knob } = target.dataset;
     if (knob) turnDials({ [knob]: knob === "shape" ? target.value : +target.value });
+  };
+  box.onclick = ({ target }) => {
+    const { off } = target.dataset;
+    const set = off === "mu" ? +automatic(asked, known.depth).toFixed(2) : 1;
+    if (off) turnDials({ [off]: asked[off] === null ? set : null });
   };
   box.querySelector(".chips").onclick = ({ target }) => {
     const { round, guess } = known.now.changed[target.dataset.change] ?? {};
@@ -152,8 +156,8 @@ function showDials(box) {
     if (knob === "shape") continue;
     write(dial, "disabled", isOff);
     write(dial.nextElementSibling, "textContent", isOff && knob !== "mu" ? "" : signed(value));
-    const box = dial.parentElement.querySelector("[data-off]");
-    if (box) write(box, "checked", isOff);
+    const button = dial.parentElement.querySelector("[data-off]");
+    if (button) write(button, "ariaPressed", String(isOff));
   }
 }
 
@@ -209,9 +213,12 @@ document.addEventListener("knobs", ({ detail }) => {
   heard = detail;
 });
 
-// Asked in every frame, so the map forgets the other rule where no panel that moves it is open.
+// Asked in every frame, so the map forgets the other rule where no panel that moves it is open. Its mark stays in the
+// legend while one is, so that nothing shifts under a hand.
 addPanel("whatif", "What if", () => {
-  if (!["whatif", "cooling", "tree"].includes(opened?.id)) supposeOnMap();
+  const isAsking = ["whatif", "cooling"].includes(opened?.id);
+  write(find('.legend [data-fate="c"]'), "hidden", !isAsking);
+  if (!isAsking) supposeOnMap();
   return Boolean(map);
 }, showWhatIf);
 window.__whatif = { suppose, omegas, subject, turnDials };

@@ -12,7 +12,6 @@ import app
 import pipelines
 from pipelines.pipeline_cool_sd import omegas
 from pipelines.primitives.trace import Step, Trace, load
-from tests.test_browser import browser  # noqa: F401  a fixture
 from visualize import events
 from visualize.whatif import Borrowing, Rule, Scaled, expected_kept, what_if
 
@@ -155,7 +154,7 @@ BORROWED = [
 ]
 
 
-def test_the_page_says_the_same(browser, sjd: Trace, cool: Trace, lantern: Trace):  # noqa: F811
+def test_the_page_says_the_same(browser, sjd: Trace, cool: Trace, lantern: Trace):
     """3 runs x 5 settings. The text rounds p and q, so both work with what it says."""
     page = browser.new_page()
     page.add_script_tag(content="\n".join((app.ASSETS / name).read_text() for name in PURE))
@@ -172,7 +171,7 @@ def test_the_page_says_the_same(browser, sjd: Trace, cool: Trace, lantern: Trace
     page.close()
 
 
-def test_the_page_knows_the_schedule(browser):  # noqa: F811
+def test_the_page_knows_the_schedule(browser):
     page = browser.new_page()
     page.add_script_tag(content=(app.ASSETS / "omega.js").read_text())
     cases = [
