@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 from accelerate import PartialState
-from matplotlib.figure import Figure
 
 import pipelines
 from benchmarks import fidelity, figures, quality
@@ -29,8 +28,8 @@ from pipelines.models.llamagen_family import native_dtype
 from pipelines.primitives.trace import Trace, load
 from training import scenes
 from visualize.export import figure_png
+from visualize.growth import by_window
 from visualize.past import STEPS, Checked, chance, checked, grew
-from visualize.style import FATE_COLOURS
 
 
 OCCUPIED = (0.25, 0.75)  # share of fresh scenes whose object covers a square of the background, of the object
@@ -212,36 +211,6 @@ def figured(pictures: list[Picture], covered: np.ndarray) -> dict:
     }
 
 
-def chart(methods: dict[str, dict]) -> Figure:
-    """Growth shares of SJD by window beside chance; what each law of the guesses shares with the target's."""
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    plain = {one["window"]: one for one in methods.values() if one["method"] == "sjd"}
-    windows = sorted(plain)
-    for fate, colour in (("kept", FATE_COLOURS["k"]), ("refused", FATE_COLOURS["r"])):
-        for steps, mark in zip(STEPS, "os^"):
-            cells = [plain[window]["growth"][fate]["all"][steps] for window in windows]
-            values = [cell["grew"].value for cell in cells]
-            spread = np.abs([[cell["grew"].low, cell["grew"].high] for cell in cells] - np.array(values)[:, None]).T
-            left.errorbar(windows, values, spread, color=colour, marker=mark, capsize=2, label=f"{fate}, N = {steps}")
-    for steps in STEPS:
-        levels = [plain[window]["growth"]["kept"]["all"][steps]["chance"].value for window in windows]
-        left.plot(windows, levels, color="black", ls=":", lw=1, label="chance" if steps == 1 else None)
-    left.set_xscale("log", base=2)
-    left.set_xticks(windows, windows)
-    left.set(xlabel="window", ylabel="share that grew N times in a row", ylim=(0, 1))
-    left.legend(frameon=False, fontsize="small", ncols=2)
-    for at, window in enumerate(windows):
-        rows = [plain[window]["overlap"][name]["mean"] for name in LAWS]
-        places = np.arange(len(LAWS)) + 0.8 * (at - (len(windows) - 1) / 2) / len(windows)
-        right.barh(places, [row.value for row in rows], 0.7 / len(windows), label=f"window {window}", color=f"C{at}")
-    right.set_yticks(range(len(LAWS)), LAWS)
-    right.invert_yaxis()
-    right.set(xlabel="sum min(p, q) of checked guesses: their chance to be kept", xlim=(0, 1))
-    right.legend(frameon=False, fontsize="small")
-    return figure
-
-
 def report(methods: dict[str, dict]) -> str:
     lines = []
     for name, one in methods.items():
@@ -304,7 +273,7 @@ def main() -> None:
     check_writable("--out", options.out)
     record = measure(options)
     options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False, default=dataclasses.asdict) + "\n")
-    options.out.with_suffix(".png").write_bytes(figure_png(chart(record["methods"])))
+    options.out.with_suffix(".png").write_bytes(figure_png(by_window(record["methods"], LAWS)))
     print(f"{report(record['methods'])}\n\nWritten to {options.out}.")
 
 

@@ -18,7 +18,7 @@ from pipelines.primitives.trace import Trace, load
 from tests import tiny
 from tests.rounds import HEADER
 from visualize import events, past
-from visualize.growth import growth, longest_watched
+from visualize.growth import by_window, growth, longest_watched
 from visualize.parcel import parcel
 
 
@@ -128,7 +128,7 @@ def test_the_benchmark_writes_a_record_and_a_figure(watched, tmp_path, monkeypat
         guess.is_kept and len(guess.probs) > 1 for guess in pictures[0].guesses
     )
     json.dumps(one, default=vars)
-    assert "window 6" in benchmark.report(methods) and len(benchmark.chart(methods).axes) == 2
+    assert "window 6" in benchmark.report(methods) and len(by_window(methods, LAWS).axes) == 2
 
 
 def test_a_run_that_is_taken_along_brings_its_figure(run):

@@ -3,6 +3,9 @@
 SJD-VP, arXiv:2603.27115. Drawn from the notes of Jacobi methods: past_tokens, past_guesses, past_probs of each step.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -69,3 +72,36 @@ def draw_square(axes: Axes, trace: Trace, step: Step, offset: int, steps: int) -
     row, col = trace.layout.row_col(step.start + offset) or (0, 0)
     axes.set(xlabel="pass", ylabel="log10 probability", title=f"row {row + 1}, column {col + 1}")
     axes.legend(frameon=False, fontsize="small", title="token; ○ guessed")
+
+
+def by_window(methods: Mapping[str, Any], laws: Sequence[str]) -> Figure:
+    """Growth shares of SJD by window beside chance; what each law of the guesses shares with the target's.
+
+    methods: as `benchmarks.growth` writes them, where a figure has value, low and high. laws: names of those shown.
+    """
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    plain = {one["window"]: one for one in methods.values() if one["method"] == "sjd"}
+    windows = sorted(plain)
+    for fate, colour in (("kept", FATE_COLOURS["k"]), ("refused", FATE_COLOURS["r"])):
+        for steps, mark in zip(STEPS, "os^", strict=True):
+            cells = [plain[window]["growth"][fate]["all"][steps] for window in windows]
+            values = [cell["grew"].value for cell in cells]
+            spread = np.abs([[cell["grew"].low, cell["grew"].high] for cell in cells] - np.array(values)[:, None]).T
+            left.errorbar(windows, values, spread, color=colour, marker=mark, capsize=2, label=f"{fate}, N = {steps}")
+    for steps in STEPS:
+        levels = [plain[window]["growth"]["kept"]["all"][steps]["chance"].value for window in windows]
+        left.plot(windows, levels, color="black", ls=":", lw=1, label="chance" if steps == 1 else None)
+    left.set_xscale("log", base=2)
+    left.set_xticks(windows, windows)
+    left.set(xlabel="window", ylabel="share that grew N times in a row", ylim=(0, 1))
+    left.legend(frameon=False, fontsize="small", ncols=2)
+    for at, window in enumerate(windows):
+        rows = [plain[window]["overlap"][name]["mean"] for name in laws]
+        places = np.arange(len(laws)) + 0.8 * (at - (len(windows) - 1) / 2) / len(windows)
+        right.barh(places, [row.value for row in rows], 0.7 / len(windows), label=f"window {window}", color=f"C{at}")
+    right.set_yticks(range(len(laws)), laws)
+    right.invert_yaxis()
+    right.set(xlabel="sum min(p, q) of checked guesses: their chance to be kept", xlim=(0, 1))
+    right.legend(frameon=False, fontsize="small")
+    return figure
