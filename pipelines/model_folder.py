@@ -49,10 +49,11 @@ _origins: "weakref.WeakKeyDictionary[nn.Module, Origin]" = weakref.WeakKeyDictio
 
 # Both libraries change torch for the whole process while they build a model, which another thread's load would feel.
 _loads = threading.RLock()
+_loaded = threading.local()  # origin: of what this thread is loading, whose pipeline is built before it is adopted
 
 
 def origin_of(transformer: nn.Module) -> Origin:
-    return _origins.get(transformer, MEMORY)
+    return _origins.get(transformer) or getattr(_loaded, "origin", MEMORY)
 
 
 def adopt(folder: Path, transformer: nn.Module) -> None:
@@ -121,10 +122,13 @@ def loading(folder: Path) -> Iterator[None]:
     """One load at a time. What goes wrong inside becomes one ValueError of one sentence that names the folder."""
     try:
         with _loads:
+            _loaded.origin = Origin(folder.name, read_defaults(folder))
             yield
     except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
         raise ValueError(f"`{folder}` cannot be loaded: {reason}{'' if reason.endswith('?') else '.'}") from error
+    finally:
+        _loaded.__dict__.clear()
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from pipelines.primitives.chance import Chance
 from pipelines.primitives.distributions import Warp
 from pipelines.primitives.tree import EMPTY
 from tests import tiny
+from training import publish
 from training.draft_heads import HEADS, head_over, saved_head
 from training.draft_losses import DECAY, lesson, losses, unrolled_losses
 from training.draft_quality import BINS, DEPTH, along_chain, measure, summed
@@ -270,3 +272,17 @@ def test_features_of_training_are_those_of_decoding():
     known = int(condition.mask.sum())
     torch.testing.assert_close(torch.cat(rows, 1), whole[:, 3:], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(session.prefix_hidden[:, -known:], whole[:, 4 - known : 4], atol=1e-5, rtol=1e-4)
+
+
+def test_a_head_of_either_kind_is_published_ready_to_draft(tmp_path, monkeypatch, capsys):
+    parts = tiny.components() | {"transformer": three_layers(), "draft_model": None}
+    pipelines.ARPipeline(**parts).save_pretrained(tmp_path / "model")
+    for kind, of in HEADS.items():
+        head_over(kind, parts["transformer"], None, None).save_pretrained(tmp_path / kind)
+        given = {"tokenizer": "model/vqvae", "model": "model", "drafter": kind, "out": f"out-{kind}"}
+        line = [word for name, place in given.items() for word in (f"--{name}", str(tmp_path / place))]
+        monkeypatch.setattr(sys, "argv", ["publish", *line])
+        publish.main()
+        pipe = pipelines.CoolSDPipeline.from_pretrained(tmp_path / f"out-{kind}")
+        assert isinstance(pipe.draft_model, of) and pipe.settings.head == kind
+        assert sum(1 for _ in pipe.stream("a panda", generator=torch.Generator().manual_seed(0))) <= 16
