@@ -18,10 +18,12 @@ def dirichlet(seed: int, *shape: int) -> Tensor:
     return masses / masses.sum(-1, keepdim=True)
 
 
-def node(depth: int = 1) -> Node:
-    """A place in a draft, for rules that look at nothing but the depth."""
-    law = torch.ones(1, 1, dtype=torch.float64)
-    return Node(depth, depth - 1, chain([0] * depth, law.expand(depth, 1)), laws_only(law), 0.0, 0.0)
+CERTAIN = torch.ones(1, dtype=torch.float64)
+
+
+def node(depth: int = 1, law: Tensor = CERTAIN) -> Node:
+    """A place in a draft of code 0, for rules that look at little but the depth. law: [V] the target's at the root."""
+    return Node(depth, depth - 1, chain([0] * depth, law.expand(depth, -1)), laws_only(law[None]), 0.0, 0.0)
 
 
 def siblings_law(rule: Rule, p: Tensor, q: Tensor, count: int) -> Tensor:

@@ -35,7 +35,8 @@ def made(case: dict, kind: str) -> LanternRule:
 
 @pytest.mark.parametrize("case", CASES)
 def test_worked_cases(case):
-    p, q, x, at = rows(case["p"]), rows(case["q"]), case["draft"], node()
+    p, q, x = rows(case["p"]), rows(case["q"]), case["draft"]
+    at = node(law=p)
     paper = made(case, "paper")
     assert paper.lenders(p, x).tolist() == case["A_without_self"]
     assert paper.accept(p, q, x, at) == close(case["accept_prob_q"], abs=TOLERANCE)
@@ -47,7 +48,9 @@ def test_worked_cases(case):
     assert paper.chance(p, certain, x, at) == close(case["accept_prob_onehot"], abs=TOLERANCE)
     assert paper.residual(p, certain, x, at).tolist() == close(case["residual_paper_onehot"], abs=TOLERANCE)
     assert (paper.kept(p, q, at) / q).tolist() == close(case["f_all_tokens"], abs=TOLERANCE)
-    assert paper.explain()["excess"] == close([case["tv_lower_bound_E"]], abs=TOLERANCE)
+    notes = paper.explain()
+    assert notes["excess"] == close([case["tv_lower_bound_E"]], abs=TOLERANCE)
+    assert notes["masses"][0].tolist() == close(p[paper.nearest[0, : paper.count]].cumsum(0).tolist(), rel=1e-3)
 
 
 def borrowed(p: list[float], x: int, count: int, budget: float) -> list[int]:
