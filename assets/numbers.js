@@ -58,7 +58,7 @@ const cell = (tag, text) => Object.assign(document.createElement(tag), { textCon
 function numbersTable(counts) {
   const table = document.createElement("table");
   const head = document.createElement("tr");
-  head.append(cell("th", ""), ...run.lanes.map((lane) => cell("th", lane.name)));
+  head.append(cell("th", "Count"), ...run.lanes.map((lane) => cell("th", lane.name)));
   table.append(head);
   for (const [title, tell] of NUMBERS) {
     const row = document.createElement("tr");
