@@ -1,4 +1,4 @@
-"""What the papers claim, and what the committed records say of it: a table for the README."""
+"""What the papers claim, and what the committed records say of it: a list for the README."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from benchmarks.record import RESULTS
 Row = tuple[str, str, str]
 """Claim, the paper's figure, what was found here."""
 
-HEAD = "| claim | the paper | here |\n|---|---|---|\n"
 NOT_MEASURED = "not measured"
 
 
@@ -132,9 +131,131 @@ def certainty(folder: Path) -> Row:
     return ("guesses are refused because many tokens are about as likely", "all three papers", said)
 
 
-CLAIMS: tuple[Callable[[Path], Row], ...] = (best_residual, bound, annealing, cool, residuals, certainty)
+def share(one: dict[str, float], form: str = ".0%") -> str:
+    """A ratio with its interval: 9 % (8–10)."""
+    return f"{one['value']:{form}} ({one['low']:{form}}–{one['high']:{form}})"
+
+
+def growth(folder: Path) -> Row:
+    found, said = held(folder, "growth"), NOT_MEASURED
+    if found:
+        parts = []
+        for one in found["methods"].values():
+            if one["method"] == "sjd":
+                steps = ", ".join(
+                    f"N = {n}: {share(row['grew'])} against {row['chance']['value']:.0%} by chance"
+                    for n, row in one["growth"]["kept"]["all"].items()
+                )
+                parts.append(f"window {one['window']}: {steps} ({one['images']} pictures)")
+        said = (
+            "of kept guesses watched for at least N passes, the share that grew in each of the last N, up to the "
+            f"check; {'; '.join(parts)}. That it grew at the check itself is nearly certain, for the check keeps what "
+            "grew; growth that the drafter could know foretells the opposite ([figure](benchmarks/results/growth.png))"
+        )
+    return ("almost every kept token grew pass after pass", "about 95 %", said)
+
+
+def distance(folder: Path) -> Row:
+    found, said = held(folder, "growth"), NOT_MEASURED
+    if found:
+        one = next(one for one in found["methods"].values() if one["method"] == "sjd" and one["window"] == 16)
+        rows = [f"{name} {share(row['mean'], '.3f')}" for name, row in one["overlap"].items() if row["change"]]
+        said = f"Σ min(p, q) of the same checked guesses, by the law they are drawn from: {'; '.join(rows)}"
+    return ("leaning on growth brings draft and target laws nearer", "theorem", said)
+
+
+def leaning(folder: Path) -> Row:
+    found, said = held(folder, "ablation-growth"), NOT_MEASURED
+    if found:
+        base = found["methods"]["sjd"]["nfe"]
+        rows = sorted(found["methods"].items(), key=lambda row: row[1]["nfe"])
+        parts = [f"`{name}` {one['nfe']:.0f} ({base / one['nfe']:.2f}×)" for name, one in rows if name != "ar"]
+        said = f"passes of {found['images']} pictures each, and how many times fewer than SJD's: {', '.join(parts)}"
+    return ("SJD-VP needs fewer passes than SJD", "1035 → 720 on Lumina-mGPT", said)
+
+
+def likeness(folder: Path) -> Row:
+    found, said = held(folder, "similarity"), NOT_MEASURED
+    if found:
+        regions = "; ".join(
+            f"{low:.1f}–{high:.1f} nats {one['interchangeable']:.0%} and {one['convergent']:.0%}"
+            for one in found["centred"]["regions"]
+            for low, high in [one["entropy"]]
+        )
+        said = (
+            "share of guesses with a like guess in their level, and with a like parent, by entropy of the target: "
+            f"{regions} ({found['images']} pictures). Plain ground lies in the middle: there likeness is most common"
+        )
+    return ("hidden states show interchangeable tokens, mostly in flat regions", "figure", said)
+
+
+def clusters(folder: Path) -> Row:
+    found, said = held(folder, "similarity"), NOT_MEASURED
+    if found:
+        said = (
+            f"in part: Spearman's correlation of likeness of states with codebook distance is "
+            f"{found['centred']['rank_correlation']:.2f} over guesses of a level. The codebook tells much of what "
+            "hidden states do on this model, not all ([figure](benchmarks/results/similarity.png))"
+        )
+    return ("static lists of like codes miss what context decides", "text", said)
+
+
+def training(folder: Path) -> Row:
+    found, said = held(folder, "drafters"), NOT_MEASURED
+    if found:
+        parts = []
+        for name, one in found["heads"].items():
+            length, alone = one["accepted_length"], one["alone"]["every 5 tokens"]["fidelity"]
+            parts.append(
+                f"`{name}` {length['mean']:.2f} ({length['low']:.2f}–{length['high']:.2f}, {one['seeds']} seeds), "
+                f"fidelity of what it draws alone {alone['share']:.0%}"
+            )
+        pictures = next(iter(found["heads"].values()))["pictures"]
+        said = (
+            f"accepted length of a chain of 5 after {pictures} pictures from scratch, and the ends of its range: "
+            f"{'; '.join(parts)}. The head that ships was trained far longer"
+        )
+    return ("training that weighs redundant states more gives a better drafter", "ablation", said)
+
+
+def cascade(folder: Path) -> Row:
+    drawn, raced = held(folder, "fidelity"), held(folder, "run-all")
+    wanted = {
+        "both": "cascade",
+        "I only": "cascade:converge=off",
+        "C only": "cascade:interchange=off",
+        "budget a pass": "cascade:budget=step",
+        "COOL-SD on the same tree": "cool-sd:draft=static:delta=2",
+        "LANTERN++ on the same tree": "lantern-plus-plus:lam=4",
+    }
+    parts = [f"{words}: {at(drawn, name)}" for words, name in wanted.items() if drawn and name in drawn["methods"]]
+    said = "; ".join(parts) or NOT_MEASURED
+    if parts and raced and "cascade" in raced["methods"]:
+        speed = raced["methods"]["cascade"]["speedup"]
+        said = f"{speed['median']:.2f}× ({speed['low']:.2f}–{speed['high']:.2f}) AR's speed here; {said}"
+    return ("CASCADE is the fastest with a drafter at AR's quality; I and C both help", "LlamaGen-XL-2: 3.6×", said)
+
+
+CLAIMS: tuple[Callable[[Path], Row], ...] = (
+    best_residual,
+    bound,
+    annealing,
+    cool,
+    residuals,
+    certainty,
+    growth,
+    distance,
+    leaning,
+    likeness,
+    clusters,
+    cascade,
+    training,
+)
 
 
 def claims(folder: Path = RESULTS) -> str:
-    """The table as Markdown."""
-    return HEAD + "".join(f"| {' | '.join(claim(folder))} |\n" for claim in CLAIMS)
+    """The list as Markdown: each claim, the paper's figure, what was found."""
+    rows = [claim(folder) for claim in CLAIMS]
+    return "".join(
+        f"- **{claim[0].upper()}{claim[1:]}** ({paper}): {said[0].upper()}{said[1:]}.\n" for claim, paper, said in rows
+    )

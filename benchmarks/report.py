@@ -24,6 +24,8 @@ HEAD = """\
 |---|---|---|---|---|---|---|---|
 """
 
+SHAPE = ("length", "tree", "tree_width", "tree_nodes")  # settings that a draft's shape is told by
+
 ALT = {
     "pareto": "Four prices of every relaxed method against its accepted length",
     "pareto-sheet": "Pictures of eight prompts by AR, EAGLE-1, LANTERN++ and COOL-SD at like accepted lengths",
@@ -112,6 +114,19 @@ def goals(path: Path) -> str:
     )
 
 
+def drafts(path: Path) -> str:
+    """What `benchmarks.shape` found, a sentence: every draft's speed-up, the fastest first."""
+    record = load(path)
+    raced = sorted((one for name, one in record.methods.items() if name != "ar"), key=lambda one: -one.speedup.median)
+    shown = [
+        f"{' '.join(str(value) for value in one.settings.values() if isinstance(value, str))} "
+        f"{', '.join(f'{name} {value}' for name, value in one.settings.items() if name in SHAPE)}: "
+        f"{span(one.speedup, '.2f')}, {one.accepted_length:.2f} tokens a pass"
+        for one in raced
+    ]
+    return f"Drafts of `{raced[0].pipeline}` by speed-up over AR, {len(record.prompts)} images: {'; '.join(shown)}.\n"
+
+
 def price_row(name: str, one: dict[str, Any], speed: str) -> str:
     cells = [name, f"{one['nfe']:.0f}", f"{one['accepted_length']:.2f}", speed, f"{one['infidelity']:.3f}"]
     cells += [f"{one['fidelity']['share']:.1%}", points(one["fidelity_change"])]
@@ -144,6 +159,7 @@ def prices(path: Path) -> str:
 def measured(folder: Path) -> str:
     """Markdown for every record in a folder: races, prices, the model's pictures, the papers' claims."""
     parts = [printed(path, lambda path: table(load(path)), "run") for path in sorted(folder.glob("run-*.json"))]
+    parts += [printed(path, drafts, "shape") for path in sorted(folder.glob("shape-*.json"))]
     parts += [printed(path, prices, "fidelity") for path in sorted(folder.glob("fidelity*.json"))]
     parts += [printed(path, prices, "pareto") for path in folder.glob("pareto.json")]
     parts += [printed(path, goals, "quality") for path in folder.glob("quality.json")]
