@@ -30,6 +30,7 @@ from visualize import events, grid
 from visualize.lessons import verdicts
 from visualize.notes import offer
 from visualize.parcel import Shelf
+from visualize.prices import price_table
 from visualize.recorded import open_recordings
 from visualize.studio import Studio
 from visualize.style import byte_vectors, hex_colours
@@ -37,6 +38,7 @@ from visualize.style import byte_vectors, hex_colours
 
 ASSETS = Path(__file__).parent / "assets"
 EMBEDDED = ASSETS / "emoji-scenes"
+PRICES = ASSETS.parent / "benchmarks" / "results" / "pareto.json"
 # One script, in this order.
 STAGE = ("run.js", "canvas.js", "words.js", "omega.js", "rules.js", "stage.js", "readings.js", "tabs.js", "square.js")
 STAGE += ("whatif.js", "cooling.js", "cascade.js", "leaf.js", "tree.js", "numbers.js", "growth.js", "hands.js")
@@ -223,6 +225,10 @@ def build(folder: Path, recorded: Path = ASSETS / "traces") -> gr.Blocks:
                     pixels, palette = wire("pixels", recordings.pixels()), wire("palette", recordings.palette)
                     codes, codebook = wire("codes", ""), wire("codebook", "")
                     numbers = wire("numbers", "")
+                if PRICES.exists():
+                    with gr.Accordion("What speed costs", open=False, elem_id="prices"):
+                        gr.Image(PRICES.with_suffix(".png"), show_label=False, interactive=False, buttons=[])
+                        gr.Markdown(price_table(json.loads(PRICES.read_text(encoding="utf-8"))))
             with gr.Column(elem_id="tune"):
                 gr.Examples([[example] for example in scenes["examples"]], [prompt], label="Examples")
                 with gr.Row(elem_id="seeds"):

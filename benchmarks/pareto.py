@@ -22,7 +22,7 @@ from benchmarks.record import RESULTS, command
 from benchmarks.run import EMBEDDED, REFERENCE, entrants, example_prompts
 from pipelines.models.patch_tokenizer import PatchTokenizer
 from training import scenes
-from visualize.export import figure_png
+from visualize.export import figure_file, figure_png
 from visualize.pareto import contact_sheet, pareto
 
 
@@ -95,7 +95,7 @@ def main() -> None:
     levels = {name: getattr(reference, name) for name in ("infidelity", "log_likelihood")}
     figure = pareto(families, levels | {"fidelity": reference.fidelity.share, "frechet": priced["again"].frechet})
     options.out.with_suffix(".png").write_bytes(figure_png(figure))
-    options.out.with_name(f"{options.out.stem}-sheet.png").write_bytes(figure_png(sheet(points, options)))
+    options.out.with_name(f"{options.out.stem}-sheet.jpg").write_bytes(figure_file(sheet(points, options), "jpg"))
     print(f"{fidelity.report(priced)}\n\nWritten to {options.out}.")
 
 

@@ -10,10 +10,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-from benchmarks.claims import claims, points
+from benchmarks.claims import claims
 from benchmarks.record import RESULTS, Interval, MethodRecord, RaceRecord, command, load
+from visualize.prices import price_table
 
 
 README = Path(__file__).parent.parent / "README.md"
@@ -127,33 +127,11 @@ def drafts(path: Path) -> str:
     return f"Drafts of `{raced[0].pipeline}` by speed-up over AR, {len(record.prompts)} images: {'; '.join(shown)}.\n"
 
 
-def price_row(name: str, one: dict[str, Any], speed: str) -> str:
-    cells = [name, f"{one['nfe']:.0f}", f"{one['accepted_length']:.2f}", speed, f"{one['infidelity']:.3f}"]
-    cells += [f"{one['fidelity']['share']:.1%}", points(one["fidelity_change"])]
-    cells += [f"{one['log_likelihood']:.3f}", f"{one['frechet']:.2f}"]
-    return f"| {' | '.join(cells)} |\n"
-
-
 def prices(path: Path) -> str:
     """What `benchmarks.fidelity` or `benchmarks.pareto` found, a row a method."""
-    found = json.loads(path.read_text())
-    rows = ""
-    for name, one in found["methods"].items():
-        settings = (f"{knob}={value}" for knob, value in one["settings"].items())
-        speed = span(Interval(**one["speedup"]), ".2f") if "speedup" in one else "–"
-        rows += price_row(" ".join([f"`{one['pipeline']}`", *settings]), one, "1" if name == "ar" else speed)
-    rows += price_row("`ARPipeline` with other seeds", found["again"], "–")
-    text = (
-        f"{found['images']} pictures a method by `{found['model']}`, {found['date']}, the same prompts and seeds, "
-        "half of them of unseen pairs. Fidelity is the share of objects and places that an independent classifier "
-        "reads back as asked, its change is against AR picture by picture with a 95 % bootstrap interval; infidelity "
-        "is what the chances of guesses exceed the exact rule's by, a token; Fréchet distances are of that "
-        "classifier's features from AR's pictures: what AR itself has with other seeds is the floor.\n\n"
-        "| method | passes | accepted length | speed-up over AR | infidelity | fidelity | change, points | "
-        f"log-likelihood, nats a token | Fréchet |\n|---|---|---|---|---|---|---|---|---|\n{rows}"
-    )
-    pictures = [path.with_suffix(".png"), path.with_name(f"{path.stem}-sheet.png")]
-    return text + "".join(f"\n![{ALT[one.stem]}](benchmarks/results/{one.name})\n" for one in pictures if one.exists())
+    pictures = [path.with_suffix(".png"), path.with_name(f"{path.stem}-sheet.jpg")]
+    shown = "".join(f"\n![{ALT[one.stem]}](benchmarks/results/{one.name})\n" for one in pictures if one.exists())
+    return price_table(json.loads(path.read_text())) + shown
 
 
 def measured(folder: Path) -> str:

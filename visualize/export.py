@@ -31,9 +31,14 @@ def picture_png(picture: Image.Image, trace: Trace) -> bytes:
 
 
 def figure_png(figure: "Figure") -> bytes:
-    """A figure of this package as a PNG file, 160 dots an inch."""
+    """A figure of this package as a PNG file."""
+    return figure_file(figure, "png")
+
+
+def figure_file(figure: "Figure", kind: str) -> bytes:
+    """A figure of this package as a file, 160 dots an inch. kind: "jpg" where it holds many pictures."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH)
+    figure.savefig(buffer, format=kind, dpi=DOTS_PER_INCH)
     return buffer.getvalue()
 
 

@@ -47,7 +47,8 @@ def pareto(families: Mapping[str, Sequence[Mapping[str, Any]]], levels: Mapping[
         axes.axhline(levels[price], **{**REFERENCE_LINE, "zorder": 0})
         axes.set(xlabel="accepted length, tokens a pass", ylabel=words)
     figure.suptitle("grey: AR; of the Fréchet distance, AR with other seeds", fontsize=9, color="#555555")
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=9)
     return figure
 
 
