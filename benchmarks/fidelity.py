@@ -138,7 +138,8 @@ def frechet(first: np.ndarray, second: np.ndarray) -> float:
     values, vectors = np.linalg.eigh(one)
     root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
     mixed = np.sqrt(np.maximum(np.linalg.eigvalsh(root @ other @ root), 0)).sum()
-    return float(np.square(first.mean(0) - second.mean(0)).sum() + np.trace(one) + np.trace(other) - 2 * mixed)
+    distance = np.square(first.mean(0) - second.mean(0)).sum() + np.trace(one) + np.trace(other) - 2 * mixed
+    return max(0.0, float(distance))
 
 
 def difference(values: np.ndarray, others: np.ndarray) -> Difference:
