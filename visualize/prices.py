@@ -14,7 +14,8 @@ def row(name: str, one: Mapping[str, Any], speed: str) -> str:
     change = one["fidelity_change"]
     spread = f"{100 * change['mean']:+.1f} ({100 * change['low']:+.1f} to {100 * change['high']:+.1f})"
     cells = [name, f"{one['nfe']:.0f}", f"{one['accepted_length']:.2f}", speed, f"{one['infidelity']:.3f}"]
-    cells += [f"{one['fidelity']['share']:.1%}", spread, f"{one['log_likelihood']:.3f}", f"{max(0, one['frechet']):.2f}"]
+    cells += [f"{one['fidelity']['share']:.1%}", spread]
+    cells += [f"{one['log_likelihood']:.3f}", f"{max(0, one['frechet']):.2f}"]
     return f"| {' | '.join(cells)} |\n"
 
 
