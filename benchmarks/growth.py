@@ -9,6 +9,7 @@ where it was. A JSON file and a figure are written.
 import argparse
 import dataclasses
 import datetime
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable
@@ -236,9 +237,9 @@ def report(methods: dict[str, dict]) -> str:
 def measure(options: argparse.Namespace) -> dict:
     device = PartialState().device
     base = pipelines.ARPipeline.from_pretrained(options.model, dtype=native_dtype(device)).to(device)
-    todo, covered = quality.tasks(options.images, options.seed), occupied(base.layout().rows)
-    methods = {}
-    for window in options.windows:
+    covered, methods = occupied(base.layout().rows), {}
+    for window, images in zip(options.windows, itertools.cycle(options.images)):
+        todo = quality.tasks(images, options.seed)
         for name, kind in KINDS.items():
             pipe = kind(**base.components, settings={"window": window})
             keep = options.keep / fidelity.file_of(pipe, options.seed).removesuffix(".jsonl")
@@ -260,7 +261,9 @@ def measure(options: argparse.Namespace) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--windows", type=int, nargs="+", default=[16, 8, 32, 64])
-    parser.add_argument("--images", type=int, default=100, help="pictures a method and window")
+    parser.add_argument(
+        "--images", type=int, nargs="+", default=[100], help="pictures a method: of each window in turn"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the first picture; the next has the next seed")
     parser.add_argument("--model", type=Path, default=EMBEDDED, help="a model folder")
     parser.add_argument("--keep", type=Path, default=scenes.CACHE / "growth", help="folder of drawn runs")
@@ -268,8 +271,8 @@ def main() -> None:
         "--out", type=Path, default=RESULTS / "growth.json", help="JSON file; the figure lies beside it"
     )
     options = parser.parse_args()
-    if options.images < 2:
-        raise ValueError(f"`--images` must be at least 2, got {options.images}; 100 gives narrow intervals.")
+    if min(options.images) < 2:
+        raise ValueError(f"`--images` must be at least 2, got {min(options.images)}; 100 gives narrow intervals.")
     check_writable("--out", options.out)
     record = measure(options)
     options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False, default=dataclasses.asdict) + "\n")
