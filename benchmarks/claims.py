@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.annealing import Row as Priced
+from benchmarks.annealing import table
 from benchmarks.record import RESULTS
 
 
@@ -70,7 +72,8 @@ def annealing(folder: Path) -> Row:
             )
         said = (
             "exact total variation of whole sequences over a flat schedule's of as many passes, drafts close to the "
-            f"target, {'; '.join(parts)}: cooling helps, what falls below 1 hurts"
+            f"target, {'; '.join(parts)}: cooling helps, what falls below 1 hurts. Drafts that know nothing of "
+            "the target gain nothing: see the table below"
         )
     if drawn and {"cool-sd:delta=2", "uniform-rsd:delta=1.6"} <= drawn["methods"].keys():
         said += (
@@ -200,6 +203,18 @@ def clusters(folder: Path) -> Row:
     return ("static lists of like codes miss what context decides", "text", said)
 
 
+def foretold(one: dict[str, Any]) -> str:
+    """How well the shipped head foretells the target, in words. one: as `training.compare_drafters` writes it."""
+    edges = ", ".join(f"{edge:g}" for edge in one["entropy_edges"])
+    depths, entropies = (", ".join(f"{share:.2f}" for share in one[name]) for name in ("alpha", "alpha_by_entropy"))
+    agreed = ", ".join(f"{share:.0%}" for share in one["top1"])
+    return (
+        f"accepted length {one['accepted_length']:.2f}; α, the chance that a guess is kept, is {depths} at depth 1 to "
+        f"{len(one['alpha'])}, and {entropies} at an entropy of the target below {edges} nats and "
+        f"above; by depth the likeliest tokens agree in {agreed} of guesses"
+    )
+
+
 def training(folder: Path) -> Row:
     found, said = held(folder, "drafters"), NOT_MEASURED
     if found:
@@ -213,13 +228,13 @@ def training(folder: Path) -> Row:
         pictures = next(iter(found["heads"].values()))["pictures"]
         said = (
             f"accepted length of a chain of 5 after {pictures} pictures from scratch, and the ends of its range: "
-            f"{'; '.join(parts)}. The head that ships was trained far longer"
+            f"{'; '.join(parts)}. The head that ships was trained far longer: {foretold(found['shipped']['quality'])}"
         )
     return ("training that weighs redundant states more gives a better drafter", "ablation", said)
 
 
 def cascade(folder: Path) -> Row:
-    drawn, raced = held(folder, "fidelity"), held(folder, "run-all")
+    drawn, raced = held(folder, "fidelity-cascade"), held(folder, "run-all")
     wanted = {
         "both": "cascade",
         "I only": "cascade:converge=off",
@@ -253,9 +268,23 @@ CLAIMS: tuple[Callable[[Path], Row], ...] = (
 )
 
 
+def schedules(folder: Path) -> str:
+    """What `benchmarks.annealing` found, as a table; nothing where it is not there."""
+    found = held(folder, "annealing")
+    if not found:
+        return ""
+    return (
+        f"\nSchedules of ω by `benchmarks.annealing`, exact, drafts of {found['length']} over {found['vocabulary']} "
+        "tokens: what each costs over the flat schedule of the same number N of accepted guesses, or of the same "
+        "number of passes, and in how many models it costs less. Falling: ν = "
+        f"{found['nu']}; clamped: no ω below 1; 9.99 stands for more too.\n\n"
+        f"{table([Priced(**one) for one in found['rows']], found['tv_over_bound'])}\n"
+    )
+
+
 def claims(folder: Path = RESULTS) -> str:
-    """The list as Markdown: each claim, the paper's figure, what was found."""
+    """The list as Markdown: each claim, the paper's figure, what was found; below it the table of schedules."""
     rows = [claim(folder) for claim in CLAIMS]
     return "".join(
         f"- **{claim[0].upper()}{claim[1:]}** ({paper}): {said[0].upper()}{said[1:]}.\n" for claim, paper, said in rows
-    )
+    ) + schedules(folder)

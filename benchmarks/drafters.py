@@ -127,6 +127,14 @@ def trained_heads(folder: Path) -> dict[str, list[dict]]:
     return {name: [line for (of, _), line in lines.items() if of == name] for name in names}
 
 
+def shipped_quality(folder: Path) -> dict:
+    """How well the model's own head foretells the target. Raises ValueError where that was not measured."""
+    path = folder / f"{SHIPPED}.json"
+    if not path.is_file():
+        raise ValueError(f"`--heads` must hold {path.name}; training.compare_drafters adds it, trained heads stay.")
+    return json.loads(path.read_text())
+
+
 def summary(lines: list[dict]) -> dict:
     """What training told of one kind of head, over its seeds."""
     measured = {key: [line["quality"][key] for line in lines] for key in lines[0]["quality"]}
@@ -150,6 +158,7 @@ def measure(options: argparse.Namespace) -> dict:
     tokenizer = PatchTokenizer.from_pretrained(options.model / "vqvae").float().eval()
     judge = SceneClassifier.from_pretrained(options.judge).float().eval()
     asked, heads = quality.tasks(options.images, 0), trained_heads(options.heads)
+    known = shipped_quality(options.heads)
 
     def drawn_by(kind: str, of: list[nn.Module]) -> dict[str, dict]:
         """Read back from what heads of several seeds draw alone; nats are spread over the seeds."""
@@ -185,7 +194,7 @@ def measure(options: argparse.Namespace) -> dict:
         "images": options.images,  # a head and seed
         "sampling": pipe.sampling.to_dict(),
         "ar": read_back(ar) | {"nats": nats.mean},
-        SHIPPED: {"alone": drawn_by(own, [pipe.draft_model])},
+        SHIPPED: {"alone": drawn_by(own, [pipe.draft_model]), "quality": known},
         "heads": found,
     }
 

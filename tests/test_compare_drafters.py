@@ -16,6 +16,7 @@ from tests import tiny
 from training import compare_drafters, scenes
 from training.compare_drafters import CONTENDERS, Contender, taught
 from training.draft_heads import head_over
+from training.draft_quality import BINS
 from training.draft_reader import Read, Target
 from training.timed_loop import TimedLoop
 
@@ -66,8 +67,9 @@ def test_equal_seeds_give_equal_heads_and_more_width_more_weights(folder, read):
     assert facts["flagged"] > 0 == heads[0][1]["flagged"] and set(facts["last"]) == {"features", "logits", "flagged"}
 
 
-def test_what_is_trained_is_not_trained_again(folder, read, tmp_path, monkeypatch, capsys):
+def test_what_is_trained_is_not_trained_again(parts, folder, read, tmp_path, monkeypatch, capsys):
     trained = []
+    head_over("eagle1", parts["transformer"], None, None).save_pretrained(folder / "draft_model")
 
     def noted(contender, *arguments):
         trained.append(contender.name)
@@ -91,6 +93,7 @@ def test_what_is_trained_is_not_trained_again(folder, read, tmp_path, monkeypatc
     heads = drafters.trained_heads(tmp_path)
     assert [one["steps"] for one in heads["eagle1-none"]] == [3, 2], "the newest of a seed counts"
     assert isinstance(Eagle3Head.from_pretrained(tmp_path / lines[1]["folder"]), Eagle3Head)
+    assert drafters.shipped_quality(tmp_path) == Quality().to_dict() | {"entropy_edges": list(BINS)}
     assert drafters.summary(heads["eagle1-none"][1:])["accepted_length"] == drafters.Spread(1.5, 1.5, 1.5)
 
 
@@ -122,6 +125,7 @@ def test_a_comparison_tells_of_every_head_and_draws_once(parts, folder, tmp_path
         own = {"name": "eagle3-later", "kind": "eagle3", "seed": seed, "folder": f"head-{seed}"}
         lines.append(json.dumps(own | facts | {"quality": told | {"accepted_length": 1.5 + seed}}))
     (tmp_path / "heads.jsonl").write_text("\n".join(lines))
+    (tmp_path / "shipped.json").write_text(json.dumps(told))
     monkeypatch.setattr(quality, "offered", lambda *_: None)
     monkeypatch.setattr(quality, "tasks", lambda count, seed: [quality.Task(i, "panda", "snow") for i in range(count)])
     line = ["drafters", "--images", "2", "--heads", str(tmp_path), "--model", str(tmp_path / "model")]
@@ -134,7 +138,7 @@ def test_a_comparison_tells_of_every_head_and_draws_once(parts, folder, tmp_path
     found = json.loads((tmp_path / "found.json").read_text())
     head = found["heads"]["eagle3-later"]
     assert head["seeds"] == 2 and head["accepted_length"] == {"mean": 2.0, "low": 1.5, "high": 2.5}
-    assert head["pictures"] == 4 and head["alpha"] == [0.5, 0.25]
+    assert head["pictures"] == 4 and head["alpha"] == [0.5, 0.25] and found["shipped"]["quality"] == told
     for one in (head, found["shipped"]):
         assert set(one["alone"]) == set(drafters.HEARD)
         for part in one["alone"].values():
@@ -152,3 +156,7 @@ def test_a_comparison_tells_of_every_head_and_draws_once(parts, folder, tmp_path
 
 def test_a_folder_without_heads_is_refused(tmp_path):
     assert "must be the folder that training.compare_drafters wrote" in tiny.refusal(drafters.trained_heads, tmp_path)
+
+
+def test_what_the_shipped_head_foretells_is_asked_for(tmp_path):
+    assert "must hold shipped.json" in tiny.refusal(drafters.shipped_quality, tmp_path)

@@ -2,7 +2,8 @@
 
 Every head of a seed is trained from scratch on the same pictures in the same order, as many steps as any other, and
 measured on the same held-out captions. A head's folder and its line in heads.jsonl are kept under --out as soon as it
-is done, so a run that was cut short goes on where it was. `benchmarks.drafters` draws with the heads and sums up.
+is done, so a run that was cut short goes on where it was. At the end the model's own head is measured likewise, into
+shipped.json. `benchmarks.drafters` draws with the heads and sums up.
 """
 
 import argparse
@@ -18,8 +19,9 @@ from transformers import AutoTokenizer
 
 from pipelines.models.patch_tokenizer import PatchTokenizer
 from training import command, new_folder, positive_int, saved_folder, saved_model, scenes
-from training.draft_heads import Head, head_over
+from training.draft_heads import Head, head_over, saved_head
 from training.draft_losses import REACHES, lesson
+from training.draft_quality import BINS
 from training.draft_reader import Read, Reader, Target
 from training.sampling import default_sampling
 from training.timed_loop import TimedLoop
@@ -117,6 +119,11 @@ def main() -> None:
             with ledger.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             print(json.dumps(line), flush=True)
+    if (args.model / "draft_model").is_dir():
+        head = saved_head(args.model / "draft_model").to(device)
+        quality = report(head, target, vq, text, default_sampling(args.model), CAPTIONS)
+        told = quality.to_dict() | {"entropy_edges": list(BINS)}
+        (args.out / "shipped.json").write_text(json.dumps(told) + "\n")
 
 
 if __name__ == "__main__":
