@@ -23,7 +23,9 @@ from visualize.export import figure_png
 
 
 def held_out_prompts(count: int) -> list[str]:
-    """Captions of object and place that no training picture joined."""
+    """Captions of object and place that no training picture joined. Raises ValueError for fewer than one."""
+    if count < 1:
+        raise ValueError(f"`--images` must be at least 1, got {count}; 16 give a first idea.")
     rng = np.random.default_rng(6)
     return [caption(sample(rng, True), rng) for _ in range(count)]
 
@@ -34,10 +36,10 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=16)
     parser.add_argument("--model", type=Path, default=EMBEDDED)
     args = parser.parse_args()
-    names = checked_methods(args.methods)
+    names, prompts = checked_methods(args.methods), held_out_prompts(args.images)
     shared = pipelines.ARPipeline.from_pretrained(args.model, dtype=torch.float32).to(PartialState().device)
     methods = {name: getattr(pipelines, of)(**shared.components) for name, of in names.items() if name in args.methods}
-    traces = race(methods, held_out_prompts(args.images), seed=0)
+    traces = race(methods, prompts, seed=0)
     figures = {name: [asdict(one) for one in by_entropy(own)] for name, own in traces.items()}
     (RESULTS / "certainty.json").write_text(json.dumps({"images": args.images, "methods": figures}, indent=1) + "\n")
     (RESULTS / "certainty.png").write_bytes(figure_png(certainty([trace for own in traces.values() for trace in own])))

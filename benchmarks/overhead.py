@@ -15,7 +15,7 @@ from accelerate import PartialState
 
 from benchmarks.forwards import clocked
 from benchmarks.record import RESULTS, command
-from benchmarks.run import processor
+from benchmarks.run import processor, use_threads
 from pipelines.decoding.rules import ExactRule, Rule
 from pipelines.decoding.verify import Walk
 from pipelines.models.llamagen import LlamaGenTransformer
@@ -57,8 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--threads", type=int, help="of the CPU; what torch takes by itself if not given")
     args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    use_threads(args.threads)
     device = PartialState().device
     torch.manual_seed(0)
     model = LlamaGenTransformer(**SHAPE).eval().to(device)

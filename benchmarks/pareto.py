@@ -82,6 +82,10 @@ def main() -> None:
     parser.set_defaults(sheet=None)
     options = parser.parse_args()
     quality.check(options)
+    if options.timed < 1:
+        raise ValueError(f"`--timed` must be at least 1, got {options.timed}; 6 gives a usable interval.")
+    if options.threads < 1:
+        raise ValueError(f"`--threads` must be at least 1, got {options.threads}.")
     asked = entrants([name for family in names().values() for name in family])
     priced = fidelity.measure(asked, options)
     torch.set_num_threads(options.threads)

@@ -194,6 +194,14 @@ def measure(folder: Path, asked: dict[str, Entrant], prompts: list[str], seed: i
     )
 
 
+def use_threads(threads: int | None) -> None:
+    """Let torch work with so many threads of the CPU, or as many as it will."""
+    if threads is not None:
+        if threads < 1:
+            raise ValueError(f"`--threads` must be at least 1, got {threads}.")
+        torch.set_num_threads(threads)
+
+
 def example_prompts(folder: Path, images: int) -> list[str]:
     """As many prompts as images, the model's own examples in turn. Raises ValueError where it has none."""
     if images < 1:
@@ -230,10 +238,7 @@ def main() -> None:
     options = parser.parse_args()
     asked = entrants(options.methods)
     prompts = example_prompts(options.model, options.images)
-    if options.threads is not None:
-        if options.threads < 1:
-            raise ValueError(f"`--threads` must be at least 1, got {options.threads}.")
-        torch.set_num_threads(options.threads)
+    use_threads(options.threads)
     out = options.out or RESULTS / f"run-{re.sub('[^a-z0-9_]+', '-', '-'.join(asked))}.json"
     check_writable("--out", out)
     record = measure(options.model, asked, prompts, options.seed)

@@ -8,11 +8,9 @@ The answer goes into the model's `method_defaults.json` by hand, for it holds fo
 import argparse
 from pathlib import Path
 
-import torch
-
 from benchmarks.record import RESULTS, RaceRecord, check_writable, command
 from benchmarks.report import table
-from benchmarks.run import EMBEDDED, REFERENCE, entrants, example_prompts, measure
+from benchmarks.run import EMBEDDED, REFERENCE, entrants, example_prompts, measure, use_threads
 from pipelines.primitives.tree import STATIC_TREES
 
 
@@ -46,8 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     asked = entrants(shapes(options.method))
     prompts = example_prompts(options.model, options.images)
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    use_threads(options.threads)
     out = options.out or RESULTS / f"shape-{options.method.split(':')[0]}.json"
     check_writable("--out", out)
     record = measure(options.model, asked, prompts, options.seed)

@@ -116,9 +116,10 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--model", type=Path, default=EMBEDDED)
     args = parser.parse_args()
+    prompts = held_out_prompts(args.images)
     shared = CascadePipeline.from_pretrained(args.model, dtype=torch.float32).to(PartialState().device)
     pipe = BothPipeline(**shared.components, settings={"delta": 0.0, "draft": "static", "tree": 15})
-    (traces,) = race({"cascade": pipe}, held_out_prompts(args.images), seed=0).values()
+    (traces,) = race({"cascade": pipe}, prompts, seed=0).values()
     steps = [step for trace in traces for step in trace.steps]
     found = {"images": args.images} | measure(steps, pipe.model.codebook().float().cpu().numpy())
     (RESULTS / "similarity.json").write_text(json.dumps(found, indent=1) + "\n")
