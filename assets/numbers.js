@@ -49,8 +49,8 @@ const NUMBERS = [
 
 // The speed-up that a lane would have over the first if only drafting and the target took time.
 function ceiling(base, it) {
-  const length = (it.tokens - 1) / (it.passes - 1);
-  return (length * ofPasses(base.target, base)) / (ofPasses(it.target, it) + ofPasses(it.draft, it));
+  const pace = (one) => ((one.tokens - 1) / (one.passes - 1)) / ofPasses(one.target + one.draft, one);
+  return pace(it) / pace(base);
 }
 
 const cell = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });

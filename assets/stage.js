@@ -219,7 +219,8 @@ function speak(stamp) {
   stage.dataset.time = clock.ms.toFixed(1);
   write(find(".badge"), "textContent", badge(run, is));
   write(find(".says"), "textContent", report(run, is));
-  write(find(".tip"), "hidden", !map || drawn(map.lane) < run.total || isHintUsed());
+  const isDark = map && reading === READINGS.chance && !supposed; // as the tip says of the map
+  write(find(".tip"), "hidden", !isDark || drawn(map.lane) < run.total || isHintUsed());
   if (!changed && stamp - lastSpoken < SPEAK_MS && (clock.playing || clock.chasing)) return;
   lastSpoken = stamp;
   const heard = verdict(run) && !clock.playing ? `${report(run, is)} ${verdict(run)}` : report(run, is);

@@ -70,7 +70,7 @@ function compare(name, ms, passes, lane) {
   const [own, checks] = [length(lane), lastRound(lane).passes];
   const calls = ratio(passes, checks, "passes");
   if (own <= ms * 1.05) return `${lane.name} against ${name} in this race: ${ratio(ms, own, "seconds")}, ${calls}.`;
-  const reason = checks < passes ? " Passes are cheap in this small model." : "";
+  const reason = passes > 1.05 * checks ? " Passes are cheap in this small model." : "";
   return `Slower here: ${lane.name} took ${(own / ms).toFixed(1)}× the seconds of ${name}, with ${calls}.${reason}`;
 }
 

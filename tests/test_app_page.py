@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -213,3 +214,9 @@ def test_the_endpoint_answers_plain_http_by_names(client: Client, model: dict[st
 def test_the_endpoint_refuses_in_words(client: Client, prompt: str, seed: int):
     with pytest.raises(AppError, match="must"):
         client.predict(prompt, seed, api_name="/decode")
+
+
+def test_no_style_rule_gets_a_weight_from_gradio():
+    # gradio writes its own classes after each comma, also within :is(a, b), which then outweighs all later rules.
+    rules = "".join(path.read_text() for path in app.LAUNCH["css_paths"])
+    assert ":where(" in rules and not re.search(r":(is|not|has)\([^)]*,", rules)

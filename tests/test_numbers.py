@@ -74,3 +74,14 @@ def test_a_comparison_can_be_stopped(studio: Studio):
 def test_before_the_first_seed_there_is_nothing_to_tell():
     told = json.loads(numbers.told([], [], np.zeros((0, 2)), np.zeros((0, 2)), 5))
     assert told["seeds"] == [] and told["wanted"] == 5 and told["speedup"] == []
+
+
+def test_the_ceiling_is_over_what_the_first_lane_does(browser):
+    page = browser.new_page()
+    stubs = "const [element, addPanel, wake] = [document, () => {}, () => {}];"
+    page.add_script_tag(content=stubs + app.asset("numbers.js"))
+    plain = {"tokens": 256, "passes": 256, "target": 2560, "draft": 0}
+    guessing = {"tokens": 256, "passes": 86, "target": 86 * 15, "draft": 86 * 5}
+    found = page.evaluate("([a, b]) => [ceiling(a, b), ceiling(b, b), ceiling(b, a)]", [plain, guessing])
+    assert found == pytest.approx([1.5, 1, 1 / 1.5]), "three tokens in twice the time of one"
+    page.close()
