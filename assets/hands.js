@@ -60,7 +60,8 @@ find(".map").ontoggle = wake;
 stage.addEventListener("keydown", (event) => {
   const { key, shiftKey, target } = event;
   if (event.ctrlKey || event.altKey || event.metaKey) return;
-  if (target.closest(".panels") || (key === " " && target.closest("button, summary, a"))) return; // theirs
+  const isPress = key === " " || key === "Enter";
+  if (target.closest(".panels, select") || (isPress && target.closest("button, summary, a"))) return; // theirs
   const moves = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -run.cols, ArrowDown: run.cols };
   const keys = {
     " ": () => (clock.playing ? go(clock.ms) : play()),
@@ -68,6 +69,7 @@ stage.addEventListener("keydown", (event) => {
     ArrowRight: () => step(1),
     Home: () => go(0),
     End: () => go(end()),
+    Enter: () => openPanel("why"),
   };
   const act = shiftKey && key in moves ? () => movePick(moves[key]) : keys[key];
   if (!act) return;

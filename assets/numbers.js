@@ -84,6 +84,7 @@ function repeatsTable() {
   const said = names.slice(1).map(
     (name, lane) => `${name} against ${names[0]}: ${around(speedup[lane])} the speed, ${around(fewer[lane])} fewer passes.`,
   );
+  if (!seeds.length) return [table, cell("p", "Passes and seconds come here, seed by seed.")];
   return [table, cell("p", `${said.join(" ")} Medians of paired ratios, with what chance alone would spread 95 % of them over.`)];
 }
 
@@ -92,7 +93,7 @@ fiveSeeds.onclick = () => document.querySelector("#five")?.click();
 const FIVE = "Draws what the controls say with five seeds, the methods in turns, and keeps seconds and passes.";
 
 function showNumbers(box) {
-  const key = [run.lanes.map((lane) => lane.at), repeats?.seeds, seen.length, run.lanes.length].join("|");
+  const key = [run.lanes.map((lane) => lane.at), String(repeats && repeats.seeds), seen.length, run.lanes.length].join("|");
   if (key === numbersKey) return;
   numbersKey = key;
   if (!box.children.length) box.append(document.createElement("div"), fiveSeeds, document.createElement("div"));
@@ -105,7 +106,7 @@ function showNumbers(box) {
     return `${lane.name} against ${base.name} in this race: ${speed.toFixed(2)}× the speed; ${words}.`;
   });
   box.children[0].replaceChildren(numbersTable(counts), cell("p", isWhole ? `${said.join(" ")} One race is one race:` : ""));
-  box.children[2].replaceChildren(...(repeats?.seeds.length ? repeatsTable() : [cell("p", FIVE)]));
+  box.children[2].replaceChildren(...(repeats ? repeatsTable() : [cell("p", FIVE)]));
 }
 
 element.addEventListener("numbers", ({ detail }) => {

@@ -79,7 +79,9 @@ function buildDials(box) {
   const { method, own, real, chained } = known;
   const title = real === method ? `What if ${run.lanes.length > 1 ? known.lane.name : "this run"} had other knobs?` : "What if the check were loosened like COOL-SD’s?";
   if (!own) {
-    box.innerHTML = `<p class="ask">What ${known.lane.name} would do with other knobs needs a new run: they change what is guessed, or what the check compares.</p>`;
+    box.innerHTML = method === "CascadePipeline"
+      ? `<p class="ask">Likeness and budget of ${known.lane.name} are moved in Tree, over the same guesses and dice; its other knobs need a new run.</p>`
+      : `<p class="ask">What ${known.lane.name} would do with other knobs needs a new run: they change what is guessed, or what the check compares.</p>`;
     return;
   }
   const [first, more] = [Object.keys(own).slice(0, 2), Object.keys(own).slice(2)];

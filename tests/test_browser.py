@@ -195,7 +195,10 @@ def test_a_square_tells_why_it_is_as_it_is(visit: Callable, recorded: list[list[
     assert np.abs(colour(page, square) - exact).max() < 6, "the map's colour is not cividis of the chance"
     shoot(page, "1440-dark-square")
 
+    page.click("#tab-numbers")
     page.focus(".boards")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#panel-why")
     page.keyboard.press("Shift+ArrowRight")
     page.wait_for_function(f"document.querySelector('.why').textContent.startsWith('Token {square + 2},')")
     tap(page, ".lane:first-child .board", 100)

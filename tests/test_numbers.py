@@ -45,7 +45,7 @@ def test_an_ask_comes_apart_into_pictures():
 
 def test_seeds_are_told_one_after_another_and_passes_are_the_methods_own(studio: Studio):
     found = said(studio, lambda: ask("ARPipeline", "SJDPipeline").apart(2))
-    assert [one["seeds"] for one in found] == [[], [3], [3], [3, 4]] and found[-1]["names"] == ["AR", "SJD"]
+    assert [one["seeds"] for one in found] == [[], [], [3], [3], [3, 4]] and found[-1]["names"] == ["AR", "SJD"]
     for run, seed in enumerate((3, 4)):
         (alone,) = (one for one in [said(studio, lambda s=seed: ask("SJDPipeline", seed=s).apart(1))[-1]])
         assert found[-1]["passes"][run] == [16, alone["passes"][0][0]]
