@@ -162,6 +162,7 @@ def limits(control: gr.components.FormComponent) -> dict[str, Any]:
         return known | {"longest": control.max_length}
     if isinstance(control, gr.Dropdown):
         return known | {"choices": [value for _, value in control.choices]}
+    known["empty"] = isinstance(control, gr.Number)
     return known | {"low": control.minimum, "high": control.maximum, "whole": control.precision == 0}
 
 

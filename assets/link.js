@@ -3,10 +3,10 @@ const link = (() => {
   const KEEP = { __type__: "update" };
 
   // What a control takes of a text, undefined where it means nothing to it. A control's limits: see `limits` in app.py.
-  function within({ low, high, whole, choices, longest }, text) {
+  function within({ low, high, whole, empty, choices, longest }, text) {
     if (longest) return text.trim() ? text.slice(0, longest) : undefined;
     if (choices) return choices.find((choice) => String(choice) === text);
-    if (text.trim() === "") return null; // a field that may be empty
+    if (text.trim() === "") return empty ? null : undefined;
     const number = Number(text);
     if (Number.isNaN(number)) return undefined;
     const held = Math.min(high ?? Infinity, Math.max(low ?? -Infinity, number));
@@ -16,9 +16,9 @@ const link = (() => {
   // The controls' values as the address has them; what it does not name stays. A lesson sets all by itself.
   function open(controls) {
     const asked = new URLSearchParams(location.search);
-    const lesson = asked.get("lesson");
+    const lesson = document.getElementById(`lesson-${asked.get("lesson")}`);
     if (lesson) {
-      document.querySelector(`#lesson-${Number(lesson)}`)?.click();
+      lesson.click();
       return controls.map(() => KEEP);
     }
     return controls.map((control) => {

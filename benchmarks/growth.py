@@ -273,7 +273,12 @@ def main() -> None:
     options = parser.parse_args()
     if min(options.images) < 2:
         raise ValueError(f"`--images` must be at least 2, got {min(options.images)}; 100 gives narrow intervals.")
+    if options.seed < 0:
+        raise ValueError(f"`--seed` must be at least 0, got {options.seed}.")
+    for window in options.windows:
+        pipelines.SJDVPPipeline.Settings().revise({"window": window}, owner="--windows")
     check_writable("--out", options.out)
+    check_writable("--keep", options.keep / "drawn.jsonl")
     record = measure(options)
     options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False, default=dataclasses.asdict) + "\n")
     options.out.with_suffix(".png").write_bytes(figure_png(by_window(record["methods"], LAWS)))

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import certainty, overhead, pareto, record, report, run, shape, similarity
+from benchmarks import record, report, run
 from benchmarks.forwards import Forwards, Products
 from benchmarks.record import Machine, MethodRecord, RaceRecord, interval
 from pipelines import ARPipeline
@@ -314,23 +314,6 @@ def test_bad_input_is_refused_before_the_race(folder: Path, monkeypatch, capsys,
     monkeypatch.delattr(run, "measure")
     monkeypatch.setattr(sys, "argv", ["run", "--model", str(folder), *arguments])
     assert_refused(run.main, message, capsys)
-
-
-@pytest.mark.parametrize(
-    ("module", "arguments", "message"),
-    [
-        (shape, ["--threads", "0"], "`--threads` must be at least 1, got 0"),
-        (overhead, ["--threads", "-1"], "`--threads` must be at least 1, got -1"),
-        (pareto, ["--threads", "0"], "`--threads` must be at least 1, got 0"),
-        (pareto, ["--timed", "0"], "`--timed` must be at least 1, got 0"),
-        (certainty, ["--images", "0"], "`--images` must be at least 1, got 0"),
-        (similarity, ["--images", "-1"], "`--images` must be at least 1, got -1"),
-    ],
-)
-def test_no_benchmark_works_before_it_refuses(monkeypatch, capsys, module, arguments: list[str], message: str):
-    monkeypatch.setattr(ARPipeline, "from_pretrained", None)
-    monkeypatch.setattr(sys, "argv", [module.__name__, *arguments])
-    assert_refused(module.main, message, capsys)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"examples": []}', '{"examples": [1]}'])

@@ -9,8 +9,17 @@ import pytest
 import app
 
 
-SEED = {"id": "seed", "first": 7, "always": True, "low": 0, "high": 2**31 - 1, "whole": True}
-DELTA = {"id": "CoolSDPipeline-delta", "first": 1.1, "always": False, "low": 0.5, "high": 5, "whole": False}
+SEED = {"id": "seed", "first": 7, "always": True, "low": 0, "high": 2**31 - 1, "whole": True, "empty": True}
+DELTA = {
+    "id": "CoolSDPipeline-delta",
+    "first": 1.1,
+    "always": False,
+    "low": 0.5,
+    "high": 5,
+    "whole": False,
+    "empty": False,
+}
+MU = DELTA | {"id": "CoolSDPipeline-mu", "first": None, "empty": True}
 METHOD = {"id": "method", "first": "SJDPipeline", "always": True, "choices": ["SJDPipeline", "CoolSDPipeline"]}
 PROMPT = {"id": "prompt", "first": "a fox", "always": True, "longest": 12}
 WINDOW = {"id": "SJDPipeline-window", "first": 16, "always": False, "choices": [2, 4, 16]}
@@ -36,7 +45,8 @@ def run(browser) -> Iterator[Callable]:
         (DELTA, "0.1", 0.5),
         (DELTA, "2.25", 2.25),
         (DELTA, "<b>", "nothing"),
-        (DELTA, "", None),
+        (DELTA, "", "nothing"),
+        (MU, "", None),
         (METHOD, "CoolSDPipeline", "CoolSDPipeline"),
         (METHOD, "__import__", "nothing"),
         (WINDOW, "4", 4),
@@ -71,8 +81,8 @@ def test_the_limits_are_those_of_the_controls():
         choice = gr.Dropdown([("One", "one"), ("Two", "two")], value="one", elem_id="method")
         text = gr.Textbox("a fox", max_length=20, elem_id="prompt")
     found = [app.limits(control) for control in (seed, slider, choice, text)]
-    assert found[0] == {"id": "seed", "first": 7, "always": True, "low": 0, "high": 9, "whole": True}
-    assert found[1] == {"id": "X-delta", "first": 1.1, "always": False, "low": 0.5, "high": 5, "whole": False}
+    assert found[0] == {"id": "seed", "first": 7, "always": True, "low": 0, "high": 9, "whole": True, "empty": True}
+    assert found[1] == DELTA | {"id": "X-delta"}
     assert found[2] == {"id": "method", "first": "one", "always": True, "choices": ["one", "two"]}
     assert found[3] == {"id": "prompt", "first": "a fox", "always": True, "longest": 20}
     json.dumps(found)
