@@ -39,9 +39,9 @@ from visualize.style import byte_vectors, hex_colours
 ASSETS = Path(__file__).parent / "assets"
 EMBEDDED = ASSETS / "emoji-scenes"
 PRICES = ASSETS.parent / "benchmarks" / "results" / "pareto.json"
-# One script, in this order.
-STAGE = ("run.js", "canvas.js", "words.js", "omega.js", "rules.js", "stage.js", "readings.js", "tabs.js", "square.js")
-STAGE += ("whatif.js", "cooling.js", "cascade.js", "leaf.js", "tree.js", "numbers.js", "growth.js", "hands.js")
+# One script, of these files in this order.
+STAGE = "run canvas words omega rules stage readings tabs square whatif cooling cascade leaf tree numbers growth cells"
+STAGE += " hands"
 METHOD = "SJDPipeline"  # chosen when the page opens
 
 REPEATS = 5  # seeds of a comparison that is more than one run
@@ -314,7 +314,7 @@ def board(side: int, text: str) -> gr.HTML:
 
     An instance, not a subclass: of each subclass gradio writes a stub file beside the program.
     """
-    script = "\n".join(asset(name) for name in STAGE)
+    script = "\n".join(asset(f"{name}.js") for name in STAGE.split())
     look = {"html_template": asset("stage.html"), "js_on_load": script, "apply_default_css": False}
     return gr.HTML(text, elem_id="stage", rows=side, cols=side, **look)
 
