@@ -24,8 +24,15 @@ HEAD = """\
 |---|---|---|---|---|---|---|---|
 """
 
-SHAPE = ("length", "tree", "tree_width", "tree_nodes")  # settings that a draft's shape is told by
-
+FOLDED = {
+    "shape-speculative": "Which draft is fastest: speculative decoding",
+    "shape-cool-sd": "Which draft is fastest: COOL-SD",
+    "fidelity": "What relaxed methods with a drafting head cost in their pictures",
+    "fidelity-cascade": "What CASCADE costs, beside others on the same tree",
+    "fidelity-jacobi": "What Jacobi methods cost",
+    "fidelity-residuals": "LANTERN++ with three residuals",
+    "quality": "What the embedded model draws",
+}
 ALT = {
     "pareto": "Four prices of every relaxed method against its accepted length",
     "pareto-sheet": "Pictures of eight prompts by AR, EAGLE-1, LANTERN++ and COOL-SD at like accepted lengths",
@@ -115,16 +122,16 @@ def goals(path: Path) -> str:
 
 
 def drafts(path: Path) -> str:
-    """What `benchmarks.shape` found, a sentence: every draft's speed-up, the fastest first."""
+    """What `benchmarks.shape` found, a row a draft, the fastest first."""
     record = load(path)
     raced = sorted((one for name, one in record.methods.items() if name != "ar"), key=lambda one: -one.speedup.median)
-    shown = [
-        f"{' '.join(str(value) for value in one.settings.values() if isinstance(value, str))} "
-        f"{', '.join(f'{name} {value}' for name, value in one.settings.items() if name in SHAPE)}: "
-        f"{span(one.speedup, '.2f')}, {one.accepted_length:.2f} tokens a pass"
+    rows = "".join(
+        f"| {', '.join(f'{name} {value}' for name, value in one.settings.items())} | {one.nfe:.0f} | "
+        f"{one.accepted_length:.2f} | {span(one.speedup, '.2f')} |\n"
         for one in raced
-    ]
-    return f"Drafts of `{raced[0].pipeline}` by speed-up over AR, {len(record.prompts)} images: {'; '.join(shown)}.\n"
+    )
+    head = "| draft | passes | accepted length | speed-up over AR |\n|---|---|---|---|\n"
+    return f"`{raced[0].pipeline}`, {len(record.prompts)} images a draft, the fastest first.\n\n{head}{rows}"
 
 
 def prices(path: Path) -> str:
@@ -137,13 +144,18 @@ def prices(path: Path) -> str:
 def measured(folder: Path) -> str:
     """Markdown for every record in a folder: races, prices, the model's pictures, the papers' claims."""
     parts = [printed(path, lambda path: table(load(path)), "run") for path in sorted(folder.glob("run-*.json"))]
-    parts += [printed(path, drafts, "shape") for path in sorted(folder.glob("shape-*.json"))]
-    parts += [printed(path, prices, "fidelity") for path in sorted(folder.glob("fidelity*.json"))]
+    parts += [folded(path, drafts, "shape") for path in sorted(folder.glob("shape-*.json"))]
+    parts += [folded(path, prices, "fidelity") for path in sorted(folder.glob("fidelity*.json"))]
     parts += [printed(path, prices, "pareto") for path in folder.glob("pareto.json")]
-    parts += [printed(path, goals, "quality") for path in folder.glob("quality.json")]
+    parts += [folded(path, goals, "quality") for path in folder.glob("quality.json")]
     if not parts:
         return NOTHING
     return "\n".join([*parts, "### What the papers claim\n\n" + printed(folder, claims, "claims")])
+
+
+def folded(path: Path, form: Callable[[Path], str], module: str) -> str:
+    """As `printed`, behind a line that opens it."""
+    return f"<details><summary>{FOLDED.get(path.stem, path.stem)}</summary>\n\n{printed(path, form, module)}\n</details>\n"
 
 
 def printed(path: Path, form: Callable[[Path], str], module: str) -> str:

@@ -93,7 +93,8 @@ class Studio:
                 lanes = sum(ask.seed == asks[0].seed for ask in asks)
                 traces: list[Trace] = []
                 yield told([], [], np.zeros((0, lanes)), np.zeros((0, lanes)), len(asks) // lanes), ""
-                for ask in asks:
+                for count, ask in enumerate(asks, 1):
+                    yield None, note(f"Drawing picture {count} of {len(asks)}.", WAITING)
                     contest = self.work(self.begin, self.components.result(), ask)
                     with closing(Broadcast(contest)) as run:
                         while self.work(run.advance, WAITING_SECONDS):
@@ -103,7 +104,8 @@ class Studio:
                     counts = np.array([(trace.seconds, trace.nfe) for trace in whole]).reshape(-1, lanes, 2)
                     seeds = [ask.seed for ask in asks[: len(whole) : lanes]]
                     names = lane_names(traces[:lanes]) if whole else []
-                    yield told(names, seeds, counts[..., 0], counts[..., 1].astype(int), len(asks) // lanes), ""
+                    unknown = note(not_known(contest.unknown), "warn")
+                    yield told(names, seeds, counts[..., 0], counts[..., 1].astype(int), len(asks) // lanes), unknown
         except (ValueError, OSError) as error:
             yield None, note(str(error), "bad")
 
