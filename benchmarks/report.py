@@ -155,7 +155,8 @@ def measured(folder: Path) -> str:
 
 def folded(path: Path, form: Callable[[Path], str], module: str) -> str:
     """As `printed`, behind a line that opens it."""
-    return f"<details><summary>{FOLDED.get(path.stem, path.stem)}</summary>\n\n{printed(path, form, module)}\n</details>\n"
+    title = FOLDED.get(path.stem, path.stem)
+    return f"<details><summary>{title}</summary>\n\n{printed(path, form, module)}\n</details>\n"
 
 
 def printed(path: Path, form: Callable[[Path], str], module: str) -> str:

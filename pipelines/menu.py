@@ -10,6 +10,7 @@ from pipelines.contest import Ask
 from pipelines.pipeline_speculative import DraftSettings
 from pipelines.settings import SAMPLING, Knob, Sampling, read_defaults
 
+
 DRAFTING = {field.name for field in fields(DraftSettings)}  # what all drafting methods share comes after their own
 
 
