@@ -79,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def visit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(broadcast, "MESSAGE_SECONDS", 0.0)  # a message a round: a race takes seconds
-    monkeypatch.setattr(app, "WAITING_SECONDS", 0.02)
+    monkeypatch.setattr("visualize.studio.WAITING_SECONDS", 0.02)
     page = app.build(folder)
     _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **app.LAUNCH)
     yield lambda: Visitor(url, page)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ def test_a_python_client_is_answered(url: str, capsys: pytest.CaptureFixture):
 
 
 def test_an_assistant_is_answered(url: str, capsys: pytest.CaptureFixture):
-    exec(example("python", "mcp", url), {})
+    with ThreadPoolExecutor(1) as aside:  # this thread's own loop may be that of the browser's tests
+        aside.submit(exec, example("python", "mcp", url), {}).result()
     drawn = ast.literal_eval(capsys.readouterr().out.strip().splitlines()[-1])
     assert drawn["nfe"] == 16 and len(drawn["tokens"]) == 4
