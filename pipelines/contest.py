@@ -17,6 +17,7 @@ from pipelines.request import SEEDS
 
 
 LONGEST_LINE = 20
+TURN_SECONDS = 0.06  # of a lane: where lanes change with every step, one throws the other's weights out of the cache
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Contest(Iterator[tuple[int, Step]]):
             streams.append(pipe.stream(ask.prompt, generator=dice, **ask.sampling, **settings))
         self.traces = [stream.trace for stream in streams]
         self.unknown = streams[0].unknown
-        self._turns = race({str(lane): stream for lane, stream in enumerate(streams)})
+        self._turns = race({str(lane): stream for lane, stream in enumerate(streams)}, TURN_SECONDS)
 
     def __next__(self) -> tuple[int, Step]:
         lane, step = next(self._turns)

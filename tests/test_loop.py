@@ -241,6 +241,15 @@ def test_a_race_advances_the_run_that_is_behind():
     assert [name for name, _ in race(runs)] == ["slow", "fast", "fast", "fast", "slow", "fast"]
 
 
+def test_a_run_may_keep_its_turn_for_a_while():
+    closed: list[str] = []
+    runs = {"slow": timed([2.0, 2.0], closed, "slow"), "fast": timed([1.0] * 4, closed, "fast")}
+    assert [name for name, _ in race(runs, 2.5)] == ["slow", "slow", *["fast"] * 4]
+    runs = {"one": timed([1.0] * 4, closed, "one"), "other": timed([1.0] * 4, closed, "other")}
+    names = [name for name, _ in race(runs, 1.0)]
+    assert names == ["one", "other", "other", "one", "one", "other", "other", "one"]
+
+
 def test_closing_a_race_closes_its_runs():
     closed: list[str] = []
     running = race({"a": timed([1.0] * 4, closed, "a"), "b": timed([1.0] * 4, closed, "b")})

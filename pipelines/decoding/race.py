@@ -12,15 +12,18 @@ class Run(Iterator[Step], Protocol):
     def close(self) -> None: ...
 
 
-def race(runs: dict[str, Run]) -> Iterator[tuple[str, Step]]:
+def race(runs: dict[str, Run], turn: float = 0.0) -> Iterator[tuple[str, Step]]:
     """Interleave the steps of named runs: always advance the one with the least accumulated seconds of its own.
 
-    Ties go to the run named first. Closing the race closes every run.
+    turn: seconds by which a run may get ahead before another has its turn. Ties go to the run named first. Closing the
+    race closes every run.
     """
-    spent = dict.fromkeys(runs, 0.0)
+    spent, name = dict.fromkeys(runs, 0.0), ""
     try:
         while spent:
-            name = min(spent, key=spent.__getitem__)
+            behind = min(spent, key=spent.__getitem__)
+            if name not in spent or spent[name] >= spent[behind] + turn:
+                name = behind
             step = next(runs[name], None)
             if step is None:
                 del spent[name]
