@@ -19,16 +19,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import PartialState
 
 import pipelines
 from benchmarks import figures, quality
 from benchmarks.figures import Share
 from benchmarks.quality import JUDGE, Task
 from benchmarks.record import RESAMPLES, RESULTS, command
-from benchmarks.run import EMBEDDED, METHODS_HELP, REFERENCE, Entrant, entrants
+from benchmarks.run import EMBEDDED, METHODS_HELP, REFERENCE, Entrant, entrants, opened
 from pipelines.base import ARImagePipeline
-from pipelines.models.llamagen_family import native_dtype
 from pipelines.models.patch_tokenizer import PatchTokenizer
 from pipelines.models.scene_classifier import SceneClassifier
 from pipelines.primitives.trace import Trace
@@ -189,12 +187,6 @@ def point(entrant: Entrant, found: Read, reference: Read) -> Point:
         log_likelihood_change=difference(found.nats, reference.nats),
         frechet=frechet(found.features, reference.features),
     )
-
-
-def opened(folder: Path) -> ARImagePipeline:
-    """AR over the model in a folder, where and how this machine runs it best."""
-    device = PartialState().device
-    return pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device)
 
 
 def method(base: ARImagePipeline, entrant: Entrant) -> ARImagePipeline:

@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from accelerate import PartialState
 
 import pipelines
 from benchmarks import fidelity, figures, quality
 from benchmarks.record import RESAMPLES, RESULTS, check_writable, command
-from benchmarks.run import EMBEDDED, dice
+from benchmarks.run import EMBEDDED, dice, opened
 from benchmarks.watched import KINDS, LAWS, NOTES
 from pipelines.base import ARImagePipeline
-from pipelines.models.llamagen_family import native_dtype
 from pipelines.primitives.trace import Trace, load
 from training import scenes
 from visualize.export import figure_png
@@ -235,8 +233,7 @@ def report(methods: dict[str, dict]) -> str:
 
 
 def measure(options: argparse.Namespace) -> dict:
-    device = PartialState().device
-    base = pipelines.ARPipeline.from_pretrained(options.model, dtype=native_dtype(device)).to(device)
+    base = opened(options.model)
     covered, methods = occupied(base.layout().rows), {}
     for window, images in zip(options.windows, itertools.cycle(options.images)):
         todo = quality.tasks(images, options.seed)

@@ -57,7 +57,7 @@ def sheet(points: dict[str, fidelity.Point], options: argparse.Namespace) -> Any
             value, reached = name.split("=")[-1], points[name].accepted_length
             title = f"{family} {value}\n{reached:.1f} a pass"
             chosen[title] = name
-    base, tokenizer = fidelity.opened(options.model), PatchTokenizer.from_pretrained(options.model / "vqvae").float()
+    base, tokenizer = run.opened(options.model), PatchTokenizer.from_pretrained(options.model / "vqvae").float()
     asked = quality.tasks(options.images, options.seed)[:SHEET_PROMPTS]
     columns = {}
     for title, name in chosen.items():

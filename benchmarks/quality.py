@@ -21,17 +21,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import PartialState
 from PIL import Image
 from torch import Tensor
 
-import pipelines
 from benchmarks import figures
 from benchmarks.figures import Share
 from benchmarks.record import RESULTS, Machine, check_writable, command
-from benchmarks.run import EMBEDDED, offered, processor
+from benchmarks.run import EMBEDDED, offered, opened, processor
 from pipelines.base import ARImagePipeline
-from pipelines.models.llamagen_family import native_dtype
 from pipelines.models.patch_tokenizer import PatchTokenizer
 from pipelines.models.scene_classifier import SceneClassifier
 from training import scenes
@@ -298,9 +295,7 @@ def main() -> None:
     parser.add_argument("--sheet", type=Path, help="PNG file of the drawn pictures")
     options = parser.parse_args()
     check(options)
-    device = PartialState().device
-    pipe = pipelines.ARPipeline.from_pretrained(options.model, dtype=native_dtype(device)).to(device)
-    figured = measure(pipe, options)
+    figured = measure(opened(options.model), options)
     options.out.write_text(json.dumps(figured, indent=2, ensure_ascii=False, default=dataclasses.asdict) + "\n")
     print(f"{report(figured)}\n\nWritten to {options.out}.")
 

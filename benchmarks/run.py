@@ -166,10 +166,15 @@ def machine_of(header: Header) -> Machine:
     )
 
 
+def opened(folder: Path) -> ARImagePipeline:
+    """AR over the model in a folder, where and how this machine runs it best."""
+    device = PartialState().device
+    return pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device)
+
+
 def measure(folder: Path, asked: dict[str, Entrant], prompts: list[str], seed: int) -> RaceRecord:
     """Load the model in `folder`, race the entrants and time the forwards."""
-    device = PartialState().device
-    reference = pipelines.ARPipeline.from_pretrained(folder, dtype=native_dtype(device)).to(device)
+    reference = opened(folder)
     methods = {
         name: getattr(pipelines, one.pipeline)(**reference.components, settings=one.settings)
         for name, one in asked.items()

@@ -47,7 +47,8 @@ def recalled(passes: Iterable[Pass], position: int, line: dict[int, int]) -> Ten
     """
     seen = [one for one in passes if one.first <= position < one.end]
     breaks = [parting(one, position, line) for one in seen]
-    alike = [one for one, at in zip(seen, breaks) if at == min(breaks)]
+    earliest = min(breaks)
+    alike = [one for one, at in zip(seen, breaks) if at == earliest]
     return torch.stack([one.scores.probs[position - one.first] for one in alike]).mean(0)
 
 
